@@ -1,0 +1,74 @@
+"""qloom weaves classical and quantum work on one cluster: one program, any strategy, three worlds.
+
+Names are imported when they are first used, so that workers start quickly.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from qloom.errors import InputError, JobError, QloomError
+    from qloom.model import CommandResult, Payload, Sample, Task, call, command, task
+    from qloom.payload import delay, qubo
+    from qloom.program import Job
+    from qloom.run import Outcome, resume, run
+    from qloom.site import Overheads, Qpu, Site, Watts
+    from qloom.version import __version__
+
+_WHERE = {
+    "CommandResult": "model",
+    "InputError": "errors",
+    "Job": "program",
+    "JobError": "errors",
+    "Outcome": "run",
+    "Overheads": "site",
+    "Payload": "model",
+    "QloomError": "errors",
+    "Qpu": "site",
+    "Sample": "model",
+    "Site": "site",
+    "Task": "model",
+    "Watts": "site",
+    "__version__": "version",
+    "call": "model",
+    "command": "model",
+    "delay": "payload",
+    "qubo": "payload",
+    "resume": "run",
+    "run": "run",
+    "task": "model",
+}
+
+__all__ = [
+    "CommandResult",
+    "InputError",
+    "Job",
+    "JobError",
+    "Outcome",
+    "Overheads",
+    "Payload",
+    "QloomError",
+    "Qpu",
+    "Sample",
+    "Site",
+    "Task",
+    "Watts",
+    "__version__",
+    "call",
+    "command",
+    "delay",
+    "qubo",
+    "resume",
+    "run",
+    "task",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'qloom' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"qloom.{_WHERE[name]}"), name)
+    globals()[name] = value  # `run` is also the name of a module: what users mean is the function
+    return value

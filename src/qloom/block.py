@@ -1,0 +1,53 @@
+"""One hold for several users at once: opened by the first, kept while anyone uses it, closed by the last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Generic, TypeVar
+
+from qloom.aio import see_through
+
+T = TypeVar("T")
+
+
+class SharedHold(Generic[T]):
+    """Shares what `open_it` gives. It is entered and left by a task of its own, so any user may be cancelled."""
+
+    def __init__(self, open_it: Callable[[], AbstractAsyncContextManager[T]]) -> None:
+        self._open_it = open_it
+        self._users = 0
+        self._keeper: asyncio.Task[None] | None = None
+        self._opened: asyncio.Future[T]
+        self._unused: asyncio.Event
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[T]:
+        """Wait until the hold is open, and keep it open for as long as this context lasts."""
+        while self._users == 0 and self._keeper is not None and not self._keeper.done():
+            await asyncio.wait([self._keeper])  # the last users have left and it is being closed
+        if self._users == 0:
+            self._opened = asyncio.get_running_loop().create_future()
+            self._unused = asyncio.Event()
+            self._keeper = asyncio.ensure_future(self._keep(self._opened, self._unused))
+        keeper, opened, unused = self._keeper, self._opened, self._unused
+        assert keeper is not None  # noqa: S101
+        self._users += 1
+        try:
+            await asyncio.wait([keeper, opened], return_when=asyncio.FIRST_COMPLETED)
+            if not opened.done():
+                keeper.result()  # it failed to open: say why
+            yield opened.result()
+        finally:
+            self._users -= 1
+            if self._users == 0:
+                unused.set()
+                await see_through(keeper, cancel=not opened.done())
+                if not keeper.cancelled() and opened.done():
+                    keeper.result()
+
+    async def _keep(self, opened: asyncio.Future[T], unused: asyncio.Event) -> None:
+        async with self._open_it() as held:
+            opened.set_result(held)
+            await unused.wait()

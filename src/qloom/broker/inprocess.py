@@ -1,0 +1,200 @@
+"""The queue core at work inside one process: carries out its actions on the devices of a world."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from qloom.aio import see_through
+from qloom.broker import core
+from qloom.errors import QuantumFailed
+from qloom.journal.file import Recorder
+from qloom.model import Payload, QpuHold, QuantumWork
+from qloom.ports import Clock
+
+
+class Device(Protocol):
+    """A QPU as a world supplies it."""
+
+    spec: core.DeviceSpec
+    outages_s: Sequence[tuple[float, float | None]]  # from, until; None: no return is planned
+
+    def seconds(self, payload: Payload) -> float:
+        """How long a payload is expected to execute."""
+
+    async def run(self, work: QuantumWork) -> Any:
+        """Execute a payload. May be cancelled."""
+
+
+class Session:
+    """A hold on a device, or on a share of it."""
+
+    def __init__(self, broker: InProcessBroker, id: str, device: str, hold: QpuHold) -> None:
+        self._broker = broker
+        self.id = id
+        self.device = device
+        self.hold = hold
+
+    async def close(self) -> None:
+        """End the hold, once its tasks are done. May be called again."""
+        await self._broker.drain(self.id)
+        self._broker.close_session(self.id)
+
+
+class InProcessBroker:
+    """One line per device, shared by all jobs of a world."""
+
+    def __init__(self, devices: Sequence[Device], clock: Clock, queue_call_s: float = 0.0) -> None:
+        self.core = core.QueueCore([device.spec for device in devices])
+        self.devices = {device.spec.name: device for device in devices}
+        self._clock = clock
+        self._queue_call_s = queue_call_s
+        self._opened: dict[str, asyncio.Future[None]] = {}
+        self._results: dict[str, asyncio.Future[Any]] = {}
+        self._works: dict[str, tuple[QuantumWork, Recorder, str | None]] = {}
+        self._runners: dict[str, asyncio.Task[Any]] = {}
+        self._sessions_made = 0
+        self._tasks_made = 0
+        self._watchers = [asyncio.ensure_future(self._watch(device)) for device in devices if device.outages_s]
+
+    # Devices
+
+    def choose(self, name: str | None) -> str:
+        """The device to use: the one that was named, or else the one that is up with the least to do."""
+        if name is not None:
+            self.core.is_up(name)  # raises if there is none
+            return name
+        if not self.devices:
+            raise QuantumFailed("this site has no QPU", hint="add one with --qpu NAME:TECHNOLOGY")
+        return min(self.devices, key=lambda device: (not self.core.is_up(device), self.core.backlog_s(device)))
+
+    def expected_wait_s(self, name: str) -> float | None:
+        """Seconds until a new task would start; None while the device is away."""
+        return self.core.backlog_s(name) if self.core.is_up(name) else None
+
+    def _require_return(self, name: str) -> None:
+        """Refuse to wait for a device that nobody expects back."""
+        now_s = self._clock.now_us() / 1e6
+        gone = [until for begin, until in self.devices[name].outages_s if begin <= now_s and until is None]
+        if gone:
+            hint = "use or_classical=, another device, or wait until it is back"
+            raise QuantumFailed(f"QPU {name} is offline and no return is planned", hint=hint)
+
+    async def _watch(self, device: Device) -> None:
+        name = device.spec.name
+        for begin, until in device.outages_s:
+            if (wait_s := begin - self._clock.now_us() / 1e6) > 0:
+                await self._clock.sleep(wait_s)
+            self._handle(core.DeviceUp(name, False))
+            if until is None:
+                return
+            await self._clock.sleep(until - max(begin, 0.0))
+            self._handle(core.DeviceUp(name, True))
+
+    # Sessions
+
+    async def open_session(self, device: str, hold: QpuHold) -> Session:
+        """Wait in line for a session; if the caller is cancelled, the request is withdrawn."""
+        self._require_return(device)
+        self._sessions_made += 1
+        session = Session(self, f"s{self._sessions_made}", device, hold)
+        opened = self._opened[session.id] = asyncio.get_running_loop().create_future()
+        self._handle(core.SessionRequested(session.id, device, hold))
+        try:
+            await opened
+        except asyncio.CancelledError:
+            self.close_session(session.id)
+            raise
+        return session
+
+    async def drain(self, session: str) -> None:
+        """Wait until no task of a session is queued or executing."""
+        while waiting := [
+            self._results[task] for task, (_, _, own) in self._works.items() if own == session and task in self._results
+        ]:
+            await asyncio.wait(waiting)
+            await asyncio.sleep(0)
+
+    def close_session(self, session: str) -> None:
+        """End a session at once, or withdraw the request for it."""
+        self._opened.pop(session, None)
+        self._handle(core.SessionClosed(session))
+
+    # Tasks
+
+    async def run(self, work: QuantumWork, device: str, session: Session | None, recorder: Recorder) -> Any:
+        """Queue a payload and wait for its answer; if the caller is cancelled, so is the task."""
+        if self._queue_call_s:
+            await self._clock.sleep(self._queue_call_s)
+        if session is None:
+            self._require_return(device)
+        self._tasks_made += 1
+        task = f"t{self._tasks_made}"
+        result = self._results[task] = asyncio.get_running_loop().create_future()
+        self._works[task] = (work, recorder, session.id if session else None)
+        hold = session.hold.value if session else QpuHold.TASK.value
+        recorder.record("quantum_queued", work=work.id, name=work.payload.name, device=device, hold=hold)
+        expected_s = self.devices[device].seconds(work.payload)
+        self._handle(core.Submitted(task, device, session.id if session else None, expected_s))
+        try:
+            return await result
+        except asyncio.CancelledError:
+            self._handle(core.Cancelled(task))
+            if (runner := self._runners.get(task)) is not None:
+                await see_through(runner)
+            else:
+                self._ended(task, device, "cancelled")
+            raise
+        finally:
+            self._results.pop(task, None)
+
+    def _start(self, task: str, device: str) -> None:
+        runner = self._runners[task] = asyncio.ensure_future(self._execute(task, device))
+        runner.add_done_callback(lambda runner: self._finished(task, device, runner))
+
+    async def _execute(self, task: str, device: str) -> Any:
+        work, recorder, _session = self._works[task]
+        recorder.record("quantum_started", work=work.id, device=device)
+        return await self.devices[device].run(work)
+
+    def _finished(self, task: str, device: str, runner: asyncio.Task[Any]) -> None:
+        del self._runners[task]
+        work, recorder, _session = self._works[task]
+        result = self._results.get(task)
+        if runner.cancelled():
+            self._ended(task, device, "cancelled")
+        elif (error := runner.exception()) is not None:
+            failure = error if isinstance(error, QuantumFailed) else QuantumFailed(f"QPU {device}: {error}", job=work.job)
+            self._ended(task, device, "failed", error=str(failure))
+            if result is not None and not result.done():
+                result.set_exception(failure)
+        else:
+            self._ended(task, device, "done", result=recorder.keep(runner.result()), durable=True)
+            if result is not None and not result.done():
+                result.set_result(runner.result())
+        self._handle(core.Finished(task))
+
+    def _ended(self, task: str, device: str, state: str, **more: Any) -> None:
+        work, recorder, _session = self._works.pop(task)
+        recorder.record("quantum_ended", work=work.id, device=device, state=state, **more)
+
+    async def close(self) -> None:
+        """Stop what executes. Jobs that ended well have left nothing."""
+        leftovers = [*self._watchers, *self._runners.values()]
+        for leftover in leftovers:
+            leftover.cancel()
+        if leftovers:
+            await asyncio.wait(leftovers)
+
+    def _handle(self, event: core.Event) -> None:
+        for action in self.core.handle(event):
+            match action:
+                case core.Start(task, device):
+                    self._start(task, device)
+                case core.Stop(task):
+                    self._runners[task].cancel()
+                case core.SessionOpened(session):
+                    opened = self._opened.pop(session, None)
+                    if opened is not None and not opened.done():
+                        opened.set_result(None)

@@ -1,0 +1,76 @@
+"""Everything that can go wrong, as one tree.
+
+    QloomError
+    ├── InputError            the input was wrong: change it and try again   (exit code 2)
+    │   ├── NeedError         a task asks for more than there is
+    │   ├── PayloadError      a payload that no device can take
+    │   └── JournalError      a run that cannot be read, resumed or written
+    │       └── ProgramChanged    the program no longer matches its journal
+    └── JobError              the job failed                                  (exit code 1)
+        ├── TaskFailed        a task raised, exited or was killed
+        ├── QuantumFailed     a device refused or failed a quantum task
+        └── Deadlock          virtual time only: nothing is left to happen
+
+Each error says what happened, for which job, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class QloomError(Exception):
+    """Base of all errors: what happened (the message), for which `job`, and a `hint` on what to do."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, job: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.job = job
+        self.hint = hint
+
+    def __str__(self) -> str:
+        where = f"job {self.job}: " if self.job else ""
+        what_to_do = f" ({self.hint})" if self.hint else ""
+        return f"{where}{self.message}{what_to_do}"
+
+    def as_dict(self) -> dict[str, str | None]:
+        """The error as `--json` prints it."""
+        return {"error": type(self).__name__, "message": self.message, "job": self.job, "hint": self.hint}
+
+
+class InputError(QloomError):
+    """The input was wrong; nothing has been run."""
+
+    exit_code = 2
+
+
+class NeedError(InputError):
+    """A task or a job asks for more than the machine has."""
+
+
+class PayloadError(InputError):
+    """A payload that is not what a device takes."""
+
+
+class JournalError(InputError):
+    """A run that cannot be found, read, written or resumed."""
+
+
+class ProgramChanged(JournalError):
+    """The program no longer makes the calls that its journal holds."""
+
+
+class JobError(QloomError):
+    """The job ran and failed."""
+
+
+class TaskFailed(JobError):
+    """A classical task raised an exception, exited or was killed."""
+
+
+class QuantumFailed(JobError):
+    """A quantum task could not be run, or its device failed."""
+
+
+class Deadlock(JobError):
+    """In virtual time: jobs wait, and nothing is left to happen."""

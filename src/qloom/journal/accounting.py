@@ -1,0 +1,213 @@
+"""What a run held and used, from its journal alone.
+
+A resource-second is *held* from grant to release, as Slurm bills it, and *busy* while a task runs on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from qloom.journal.file import Event
+
+BOUNDED_SLOWDOWN_S = 10.0  # shorter jobs count as this long (Feitelson's bounded slowdown)
+
+
+@dataclass
+class Interval:
+    """Something that was held or busy: on a node or a QPU, by one job."""
+
+    resource: str
+    job: str
+    kind: str  # "node" | "qpu" | "vqpu" | "task" | "spare" | "quantum"
+    begin_us: int
+    end_us: int
+    label: str = ""
+    state: str = ""
+    hold: str = ""  # for "quantum": how the QPU was held meanwhile
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return (self.end_us - self.begin_us) / 1e6
+
+
+@dataclass
+class Account:
+    """The figures of one job, or of a run as a whole."""
+
+    wall_s: float = 0.0
+    turnaround_s: float = 0.0
+    node_wait_s: float = 0.0
+    qpu_wait_s: float = 0.0
+    node_s_held: float = 0.0
+    node_s_busy: float = 0.0
+    qpu_s_held: float = 0.0
+    qpu_s_busy: float = 0.0
+    vqpu_s_held: float = 0.0
+    spare_node_s: float = 0.0  # node-seconds of spare work, also part of node_s_busy
+    bounded_slowdown: float = 1.0
+    energy_j: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """For tables and JSON."""
+        return {name: round(value, 6) if isinstance(value, float) else value for name, value in vars(self).items()}
+
+
+@dataclass
+class History:
+    """A journal read as intervals."""
+
+    start: Event
+    intervals: list[Interval] = field(default_factory=list)
+    submitted_us: dict[str, int] = field(default_factory=dict)
+    ended_us: dict[str, int] = field(default_factory=dict)
+    node_waits_us: dict[str, int] = field(default_factory=dict)
+    qpu_waits_us: dict[str, int] = field(default_factory=dict)
+    gaps: list[tuple[int, int]] = field(default_factory=list)  # while nobody ran it: killed, then resumed
+
+    @property
+    def jobs(self) -> list[str]:
+        """The jobs of the run."""
+        return list(self.submitted_us)
+
+
+def read_history(events: list[Event]) -> History:
+    """Pair the beginnings and ends in a journal."""
+    return _Reader(events).history
+
+
+def account(history: History, job: str | None = None) -> Account:
+    """The figures of one job, or (job None) of the whole run."""
+    own = [interval for interval in history.intervals if job in (None, interval.job)]
+    jobs = history.jobs if job is None else [job]
+    sums = {
+        kind: sum(interval.seconds for interval in own if interval.kind == kind)
+        for kind in ("node", "qpu", "vqpu", "task", "spare", "quantum")
+    }
+    in_queue_s = sum(i.seconds for i in own if i.kind == "quantum" and i.hold != "whole")
+    begin_us = min((interval.begin_us for interval in own), default=0)
+    end_us = max((interval.end_us for interval in own), default=0)
+    submitted_us = min((history.submitted_us[name] for name in jobs), default=0)
+    last_us = max((history.ended_us.get(name, end_us) for name in jobs), default=0)
+    wall_s = (end_us - begin_us - _lost_us(history, begin_us, end_us)) / 1e6
+    turnaround_s = max(0, last_us - submitted_us) / 1e6
+    result = Account(
+        wall_s=wall_s,
+        turnaround_s=turnaround_s,
+        node_wait_s=sum(history.node_waits_us.get(name, 0) for name in jobs) / 1e6,
+        qpu_wait_s=sum(history.qpu_waits_us.get(name, 0) for name in jobs) / 1e6,
+        node_s_held=sums["node"],
+        node_s_busy=sums["task"] + sums["spare"],
+        qpu_s_held=sums["qpu"] + in_queue_s,
+        qpu_s_busy=sums["quantum"],
+        vqpu_s_held=sums["vqpu"],
+        spare_node_s=sums["spare"],
+        bounded_slowdown=max(1.0, turnaround_s / max(wall_s, BOUNDED_SLOWDOWN_S)),
+    )
+    result.energy_j = _energy_j(history.start.get("site", {}).get("watts", {}), result)
+    return result
+
+
+def _lost_us(history: History, begin_us: int, end_us: int) -> int:
+    return sum(max(0, min(until, end_us) - max(since, begin_us)) for since, until in history.gaps)
+
+
+def _energy_j(watts: dict[str, float], used: Account) -> float | None:
+    if not any(watts.values()):
+        return None
+    nodes_j = watts["node_idle"] * (used.node_s_held - used.node_s_busy) + watts["node_busy"] * used.node_s_busy
+    return nodes_j + watts["qpu_idle"] * (used.qpu_s_held - used.qpu_s_busy) + watts["qpu_busy"] * used.qpu_s_busy
+
+
+class _Reader:
+    """One pass over the events; what is open when a run was killed ends at the last event before that."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self.history = History(events[0])
+        self._open: dict[tuple[str, ...], Interval] = {}
+        self._requested: dict[tuple[str, str], int] = {}
+        self._wants_nodes: dict[tuple[str, str], bool] = {}
+        last_us = 0
+        for event in events:
+            if event["event"] == "resumed":
+                self._end_all(last_us)
+                self.history.gaps.append((last_us, event["at_us"]))
+            self._read(event, event.get("engine_us", event["at_us"]))
+            last_us = event["at_us"]
+        self._end_all(last_us)
+
+    def _read(self, event: Event, at_us: int) -> None:
+        job = event.get("job", "")
+        match event["event"]:
+            case "job_submitted":
+                self.history.submitted_us[job] = at_us
+            case "job_ended":
+                self.history.ended_us[job] = at_us
+            case "requested":
+                self._requested[job, event["lease"]] = at_us
+                self._wants_nodes[job, event["lease"]] = event["nodes"] > 0
+            case "granted" | "grown":
+                self._granted(event, job, at_us)
+            case "withdrawn":
+                self._waited(job, event["lease"], at_us)
+            case "shrunk":
+                for node in event["nodes"]:
+                    self._end(("node", node), at_us)
+            case "qpu_released":
+                self._end(("qpu", event["lease"]), at_us)
+            case "released":
+                for key in [key for key, held in self._open.items() if held.label == event["lease"]]:
+                    self._end(key, at_us)
+            case "reserved":
+                self._begin(("session", job, event["session"]), event["device"], job, "qpu", at_us)
+            case "unreserved":
+                self._end(("session", job, event["session"]), at_us)
+            case "task_started":
+                kind = "spare" if event.get("spare") else "task"
+                for node in event["nodes"]:
+                    self._begin((kind, job, event["work"], node), node, job, kind, at_us, event["name"])
+            case "task_ended":
+                for key in [key for key in self._open if key[0] in ("task", "spare") and key[1:3] == (job, event["work"])]:
+                    self._end(key, at_us, event["state"])
+            case "quantum_queued":
+                self._requested[job, event["work"]] = at_us
+                self._begin(("queued", job, event["work"]), event["device"], job, "queued", at_us, event["name"])
+                self._open["queued", job, event["work"]].hold = event["hold"]
+            case "quantum_started":
+                queued = self._open.pop(("queued", job, event["work"]))
+                waits = self.history.qpu_waits_us
+                waits[job] = waits.get(job, 0) + at_us - self._requested.pop((job, event["work"]))
+                self._begin(("quantum", job, event["work"]), event["device"], job, "quantum", at_us, queued.label)
+                self._open["quantum", job, event["work"]].hold = queued.hold
+            case "quantum_ended":
+                self._open.pop(("queued", job, event["work"]), None)
+                if ("quantum", job, event["work"]) in self._open:
+                    self._end(("quantum", job, event["work"]), at_us, event["state"])
+
+    def _granted(self, event: Event, job: str, at_us: int) -> None:
+        lease = event["lease"]
+        self._waited(job, lease, at_us)
+        for node in event["nodes"]:
+            self._begin(("node", node), node, job, "node", at_us, lease)
+        if device := event.get("device"):
+            kind = "qpu" if event["hold"] == "whole" else "vqpu"
+            self._begin(("qpu", lease), device, job, kind, at_us, lease)
+
+    def _waited(self, job: str, lease: str, at_us: int) -> None:
+        since_us = self._requested.pop((job, lease), at_us)
+        waits = self.history.node_waits_us if self._wants_nodes.get((job, lease)) else self.history.qpu_waits_us
+        waits[job] = waits.get(job, 0) + at_us - since_us
+
+    def _begin(self, key: tuple[str, ...], resource: str, job: str, kind: str, at_us: int, label: str = "") -> None:
+        self._open[key] = Interval(resource, job, kind, at_us, at_us, label)
+
+    def _end(self, key: tuple[str, ...], at_us: int, state: str = "") -> None:
+        interval = self._open.pop(key, None)
+        if interval is not None and interval.kind != "queued":
+            interval.end_us, interval.state = max(at_us, interval.begin_us), state
+            self.history.intervals.append(interval)
+
+    def _end_all(self, at_us: int) -> None:
+        for key in list(self._open):
+            self._end(key, at_us, "open")

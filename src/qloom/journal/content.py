@@ -1,0 +1,113 @@
+"""Names for values, made from what they contain: the same in every process, whatever PYTHONHASHSEED.
+
+A task or payload is found again in the journal by this name, so that overlapping phases replay right.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import hashlib
+import pathlib
+import pickle
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from qloom.errors import InputError
+from qloom.model import Payload, Task, TaskFunction
+
+_PLAIN = (type(None), bool, int, float, str, complex)
+
+
+def digest(*values: Any) -> str:
+    """32 hexadecimal digits that stand for these values."""
+    hasher = hashlib.blake2b(digest_size=16)
+    for value in values:
+        _feed(hasher.update, value)
+    return hasher.hexdigest()
+
+
+def task_key(task: Task) -> str:
+    """What a task is: its function and arguments, or its command; not what it needs."""
+    if task.command is not None:
+        return digest("command", task.command, task.cwd, task.env, task.capture)
+    return digest("call", task.function, task.args, task.kwargs)
+
+
+def payload_key(payload: Payload) -> str:
+    """What a payload is: its problem and the number of shots."""
+    return digest("quantum", payload.kind, payload.body, payload.shots, payload.seconds, payload.device)
+
+
+def _feed(update: Any, value: Any) -> None:
+    kind = type(value)
+    if kind in _PLAIN:
+        text = repr(value).encode()
+        update(b"%s:%d:" % (kind.__name__.encode(), len(text)) + text)
+    elif kind in (list, tuple):
+        update(b"%s:%d:" % (kind.__name__.encode(), len(value)))
+        for item in value:
+            _feed(update, item)
+    elif isinstance(value, bytes | bytearray):
+        update(b"bytes:%d:" % len(value))
+        update(value)
+    elif isinstance(value, Mapping):
+        _feed_sorted(update, "mapping", [digest(key, item) for key, item in value.items()])
+    elif isinstance(value, set | frozenset):
+        _feed_sorted(update, "set", [digest(item) for item in value])
+    elif (content := getattr(value, "__qloom_digest__", None)) is not None:
+        update(b"digest:" + str(content).encode())
+    elif _is_array(value):
+        import numpy
+
+        update(f"array:{value.dtype.str}:{value.shape}:".encode())
+        update(numpy.ascontiguousarray(value).data.cast("B") if value.size else b"")
+    elif isinstance(value, enum.Enum):
+        _feed(update, (kind.__module__, kind.__qualname__, value.name))
+    elif isinstance(value, pathlib.PurePath):
+        _feed(update, ("path", str(value)))
+    elif isinstance(value, functools.partial):
+        _feed(update, ("partial", value.func, value.args, value.keywords))
+    elif isinstance(value, TaskFunction | types.FunctionType | types.BuiltinFunctionType | type):
+        _feed_function(update, value)
+    elif isinstance(value, types.MethodType):
+        _feed(update, ("method", value.__func__, value.__self__))
+    elif dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value)]
+        _feed(update, (kind.__module__, kind.__qualname__, {name: getattr(value, name) for name in names}))
+    else:
+        _feed_pickled(update, value)
+
+
+def _feed_sorted(update: Any, kind: str, digests: list[str]) -> None:
+    update(f"{kind}:{len(digests)}:".encode())
+    for item in sorted(digests):
+        update(item.encode())
+
+
+def _is_array(value: Any) -> bool:
+    kind = type(value)
+    return kind.__module__ == "numpy" and hasattr(value, "dtype") and not value.dtype.hasobject
+
+
+def _feed_function(update: Any, value: Any) -> None:
+    name = value.__qualname__
+    _feed(update, ("named", value.__module__, name))
+    if "<" in name and isinstance(value, types.FunctionType):  # a lambda or a closure: its name says too little
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        constants = [item for item in value.__code__.co_consts if not isinstance(item, types.CodeType)]
+        _feed(update, (value.__code__.co_code, constants, list(value.__code__.co_names), cells, value.__defaults__))
+
+
+def _feed_pickled(update: Any, value: Any) -> None:
+    try:
+        data = pickle.dumps(value, protocol=5)
+    except Exception as error:
+        raise InputError(
+            f"a task's argument of type {type(value).__name__} cannot be sent to a worker: {error}",
+            hint="pass plain data, arrays or dataclasses",
+        ) from None
+    update(b"pickle:%d:" % len(data))
+    update(data)

@@ -1,0 +1,120 @@
+"""The journal of one run: JSON lines, appended by one process, never changed.
+
+It may lie on Lustre or NFS, where a database must not. A line that was torn by a crash is ignored. Each event
+has a number, the time at which it was observed (`at_us`, microseconds since the start of the run) and, where
+the engine has a clock of its own, that clock's time (`engine_us`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from qloom.errors import JournalError
+from qloom.journal.results import ResultStore
+from qloom.ports import Clock
+
+VERSION = 1
+FILE_NAME = "journal.jsonl"
+
+Event = dict[str, Any]
+
+
+class Journal:
+    """The single writer. `directory` None keeps the events in memory (`events`)."""
+
+    def __init__(self, directory: Path | None, clock: Clock, *, durable: bool = True, first: int = 0) -> None:
+        self.clock = clock
+        self.results = ResultStore(directory / "results" if directory else None)
+        self.events: list[Event] | None = [] if directory is None else None
+        self.listeners: list[Callable[[Event], None]] = []
+        self._durable = durable
+        self._number = first
+        self._file = None if directory is None else _open_for_writing(directory / FILE_NAME)
+
+    def record(self, event: str, *, durable: bool = False, **fields: Any) -> None:
+        """Append one event; `durable` ones are on the disk before this returns."""
+        line: Event = {"n": self._number, "at_us": self.clock.now_us(), "event": event}
+        line.update((name, value) for name, value in fields.items() if value is not None)
+        self._number += 1
+        if self.events is not None:
+            self.events.append(line)
+        if self._file is not None:
+            os.write(self._file, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+            if durable and self._durable:
+                os.fsync(self._file)
+        for listener in self.listeners:
+            listener(line)
+
+    def recorder(self, job: str) -> Recorder:
+        """A writer for the events of one job."""
+        return Recorder(self, job)
+
+    def close(self) -> None:
+        """Let another process resume this run."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+class Recorder:
+    """Writes the events of one job, and keeps its results."""
+
+    def __init__(self, journal: Journal, job: str) -> None:
+        self._journal = journal
+        self.job = job
+
+    def record(self, event: str, *, durable: bool = False, **fields: Any) -> None:
+        """Append one event of this job."""
+        self._journal.record(event, durable=durable, job=self.job, **fields)
+
+    def keep(self, value: Any) -> dict[str, Any]:
+        """Store a result; the returned value goes into an event."""
+        return self._journal.results.keep(value)
+
+
+def _open_for_writing(path: Path) -> int:
+    """Open for appending, alone, after cutting off a torn last line."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise JournalError(f"cannot write the journal {path}: {error.strerror}") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        raise JournalError(f"{path.parent.name} is still running", hint="end it first; a journal has one writer") from None
+    except OSError:
+        pass  # a file system without locks: the run directory is private, so only the user can do harm
+    whole = path.read_bytes()
+    end = whole.rfind(b"\n") + 1
+    if end != len(whole):
+        os.ftruncate(file, end)
+    return file
+
+
+def read_events(directory: Path) -> list[Event]:
+    """All events of a run, without a torn last line."""
+    path = directory / FILE_NAME
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise JournalError(f"cannot read the journal {path}: {error.strerror}") from None
+    events = []
+    for place, line in enumerate(lines[:-1]):  # what follows the last line break is torn
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            raise JournalError(f"{path}, line {place + 1}: not JSON", hint="the journal was changed or damaged") from None
+    if not events or events[0].get("event") != "run_started":
+        raise JournalError(f"{path} holds no run", hint="the run was killed before it began; run it again")
+    version = events[0].get("version", 0)
+    if version > VERSION:
+        raise JournalError(
+            f"{path} has version {version}, this qloom reads up to {VERSION}", hint="use a newer qloom for this run"
+        )
+    return events

@@ -1,0 +1,220 @@
+"""What a job is made of: tasks, payloads, and what they need.
+
+Users make tasks with `@task`, `call` or `command`, and payloads from a QUBO. Everything here is a plain
+value: it can be hashed by content, sent to a worker and written to the journal.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from qloom.errors import InputError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class QpuHold(enum.Enum):
+    """How a job holds a QPU."""
+
+    WHOLE = "whole"  # an exclusive session: nobody else's tasks run
+    SHARE = "share"  # one of N sessions that take turns: a vQPU
+    TASK = "task"  # no session: each task waits in the device's queue
+
+
+@dataclass(frozen=True)
+class Need:
+    """What an allocation is asked to hold."""
+
+    nodes: int = 0
+    qpu: QpuHold = QpuHold.TASK
+
+
+@dataclass(frozen=True)
+class Task:
+    """One piece of classical work: a Python function with its arguments, or a command."""
+
+    name: str
+    function: Callable[..., Any] | None = None
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    command: tuple[str, ...] | None = None
+    cwd: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    capture: tuple[str, ...] = ()  # files whose content a command's result carries
+    nodes: int = 1
+    cpus: int = 1
+    memory_mb: int = 0
+    expected_s: float | None = None
+    stand_in: Callable[..., Any] | None = None  # computes the result in virtual time, if not `function`
+
+    def needs(
+        self,
+        *,
+        nodes: int | None = None,
+        cpus: int | None = None,
+        memory_mb: int | None = None,
+        expected_s: float | None = None,
+    ) -> Task:
+        """The same task with other needs."""
+        given = {"nodes": nodes, "cpus": cpus, "memory_mb": memory_mb, "expected_s": expected_s}
+        changed = replace(self, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+        _check_needs(changed)
+        return changed
+
+
+def _check_needs(task: Task) -> None:
+    if task.nodes < 1 or task.cpus < 1 or task.memory_mb < 0:
+        raise InputError(
+            f"task {task.name}: nodes and cpus must be at least 1, memory_mb at least 0", hint="see Task.needs"
+        )
+    if task.expected_s is not None and not 0 <= task.expected_s < float("inf"):
+        raise InputError(f"task {task.name}: expected_s must be a finite number of seconds, not {task.expected_s}")
+
+
+class TaskFunction(Generic[P, R]):
+    """A function that makes a `Task` when it is called; `.function` is the function itself."""
+
+    def __init__(self, function: Callable[P, R], expected_s: Any, needs: dict[str, Any], stand_in: Any) -> None:
+        self.function = function
+        self.expected_s = expected_s
+        self._needs = needs
+        self._stand_in = stand_in
+        self.__module__ = function.__module__
+        self.__qualname__ = function.__qualname__
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Task:
+        """Describe one call, to be run by `job.classical` or `job.speculate`."""
+        expected_s = self.expected_s(*args, **kwargs) if callable(self.expected_s) else self.expected_s
+        return call(self, *args, **kwargs).needs(expected_s=expected_s, **self._needs)
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # pickled by name, as a plain function is
+
+
+@overload
+def task(function: Callable[P, R], /) -> TaskFunction[P, R]: ...
+@overload
+def task(
+    *,
+    expected_s: float | Callable[..., float] | None = None,
+    nodes: int = 1,
+    cpus: int = 1,
+    memory_mb: int = 0,
+    stand_in: Callable[..., Any] | None = None,
+) -> Callable[[Callable[P, R]], TaskFunction[P, R]]: ...
+def task(
+    function: Callable[P, R] | None = None,
+    /,
+    *,
+    expected_s: float | Callable[..., float] | None = None,
+    nodes: int = 1,
+    cpus: int = 1,
+    memory_mb: int = 0,
+    stand_in: Callable[..., Any] | None = None,
+) -> TaskFunction[P, R] | Callable[[Callable[P, R]], TaskFunction[P, R]]:
+    """Make calls of a function into tasks: `await job.classical(kmeans(data, 3))`.
+
+    `expected_s` is a number of seconds or a function of the same arguments. `stand_in` computes the result
+    in virtual time, for functions whose point is that they take time.
+    """
+    needs = {"nodes": nodes, "cpus": cpus, "memory_mb": memory_mb}
+
+    def decorate(function: Callable[P, R]) -> TaskFunction[P, R]:
+        return TaskFunction(function, expected_s, needs, stand_in)
+
+    return decorate if function is None else decorate(function)
+
+
+def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Task:
+    """A task that calls `function(*args, **kwargs)`; say more with `.needs(...)`."""
+    if not callable(function):
+        raise InputError(f"a task needs a function, not {function!r}", hint="call(function, *arguments)")
+    stand_in = function._stand_in if isinstance(function, TaskFunction) else None
+    name = getattr(function, "__name__", type(function).__name__)
+    return Task(name=name, function=function, args=args, kwargs=kwargs, stand_in=stand_in)
+
+
+def command(
+    *argv: str,
+    name: str | None = None,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
+    capture: tuple[str, ...] = (),
+) -> Task:
+    """A task that runs a program; its result is a `CommandResult`."""
+    if not argv or not all(isinstance(word, str) for word in argv):
+        raise InputError("a command needs at least one word, all of them text", hint='command("./a.out", "-v")')
+    return Task(
+        name=name or argv[0].rsplit("/", 1)[-1],
+        command=tuple(argv),
+        cwd=cwd,
+        env=dict(env or {}),
+        capture=tuple(capture),
+    )
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """How a command ended, the end of what it printed, and the files it was asked to hand over."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a QPU is given. `kind` says how to read `body`; `seconds` is how long an emulated device takes."""
+
+    kind: str  # "qubo" | "delay" | "command"
+    body: Any
+    shots: int = 100
+    seconds: float | None = None
+    device: str | None = None
+    name: str = "quantum"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The best answer of a device: a value for each variable, and the energy it has."""
+
+    values: Mapping[Any, int]
+    energy: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """A task as one job asked for it: known by its content (`key`) and how often that was asked before."""
+
+    task: Task
+    job: str
+    key: str
+    occurrence: int
+
+    @property
+    def id(self) -> str:
+        """The name of this piece of work in the journal."""
+        return f"{self.key}.{self.occurrence}"
+
+
+@dataclass(frozen=True)
+class QuantumWork:
+    """A payload as one job asked for it; `seed` is derived from the content, so it is the same in any world."""
+
+    payload: Payload
+    job: str
+    key: str
+    occurrence: int
+    seed: int
+
+    @property
+    def id(self) -> str:
+        """The name of this piece of work in the journal."""
+        return f"{self.key}.{self.occurrence}"

@@ -1,0 +1,155 @@
+"""What a strategy is given (`Cluster`, `Allocation`, `Qpu`) and what a world has to supply (`World`).
+
+Strategies are written against the first three. What an allocation means is written once, in
+`qloom.worlds.allocation`, against the last one, so that worlds cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from qloom.model import Need, QpuHold, Task, Work
+
+
+class Allocation(Protocol):
+    """Nodes, and perhaps a QPU, that a job holds."""
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """The nodes held now."""
+
+    @property
+    def busy_nodes(self) -> int:
+        """How many of them run required work, or are promised to it."""
+
+    def run(self, work: Work) -> asyncio.Future[Any]:
+        """Take a task on, to run as soon as enough nodes are idle; cancelling the future kills it."""
+
+    async def grow(self, nodes: int, within_s: float) -> None:
+        """Ask for nodes until `nodes` are held, for at most `within_s`; go on with what was granted."""
+
+    async def shrink(self, nodes: int) -> None:
+        """Give nodes back until `nodes` are held, but none that runs required work."""
+
+    async def release_qpu(self) -> None:
+        """Give the QPU back and keep the nodes."""
+
+    async def release(self) -> None:
+        """Give everything back once the work that it took on is done. May be called again."""
+
+    async def __aenter__(self) -> Allocation: ...
+
+    async def __aexit__(self, *failure: object) -> None: ...
+
+
+class Cluster(Protocol):
+    """The nodes and QPUs that one job can ask for."""
+
+    async def allocate(self, need: Need, within_s: float | None = None) -> Allocation | None:
+        """Wait in line for what is needed, all of it at once; `None` if it was not granted `within_s`."""
+
+    def fill_idle_nodes(self, spare: Sequence[Work]) -> None:
+        """Run these on nodes that are held but idle; they may be dropped."""
+
+
+class Strategy(Protocol):
+    """Decides which resources a job holds, and when. `qloom.strategies` has them, one file each."""
+
+    async def begin(self) -> None:
+        """Called before the first phase that has to run."""
+
+    async def classical(self, tasks: Sequence[Work]) -> list[Any]:
+        """Run the tasks of one classical phase; results in the order of the tasks."""
+
+    def quantum(self) -> AbstractAsyncContextManager[Allocation | None]:
+        """A quantum block: what holds the QPU while it is open, if anything does. Never nested."""
+
+    async def speculate(self, tasks: Sequence[Work]) -> None:
+        """Take note of work that may be of use later."""
+
+    async def end(self) -> None:
+        """Give everything back. Called once, also after a failure, even if `begin` was not."""
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What a strategy knows when it is made."""
+
+    cluster: Cluster
+    nodes: int  # the most nodes that the job may hold
+    qpu_hold: QpuHold | None = None  # None: the strategy's usual one
+    options: dict[str, float] = field(default_factory=dict)
+
+
+class Clock(Protocol):
+    """Time, real or virtual, in whole microseconds."""
+
+    def now_us(self) -> int:
+        """Microseconds since the epoch of this world."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+
+    def deadline(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
+        """Call `then` when the time is up, after all else that is due at that instant; returns a way to cancel."""
+
+
+@dataclass
+class Lease:
+    """What a world has granted to one job; the world keeps `nodes` and `shares` up to date."""
+
+    id: str
+    job: str
+    nodes: list[str]
+    device: str | None = None
+    shares: int = 0
+    engine_us: int | None = None  # the engine's own time of the grant (Slurm's StartTime)
+
+
+@dataclass
+class Request:
+    """A wish that waits in line: a new lease, or (with `lease`) more nodes for one."""
+
+    id: str
+    job: str
+    least_nodes: int
+    most_nodes: int
+    qpu: QpuHold = QpuHold.TASK
+    device: str | None = None
+    lease: Lease | None = None
+
+
+class World(Protocol):
+    """The primitives of a world. None of them may be cancelled: a transition, once begun, is finished."""
+
+    clock: Clock
+    node_names: Sequence[str]
+
+    async def grant(self, request: Request) -> Lease | None:
+        """Wait in line for a new lease; `None` if the request was withdrawn first."""
+
+    async def more_nodes(self, request: Request) -> Sequence[str]:
+        """Wait in line for more nodes for `request.lease`; none if the request was withdrawn first."""
+
+    def withdraw(self, request: Request) -> None:
+        """Leave the line, if the request is still in it."""
+
+    async def drop_nodes(self, lease: Lease, nodes: Sequence[str]) -> int | None:
+        """Give some nodes of a lease back; returns the engine's own time of it, if it has one."""
+
+    async def drop_qpu(self, lease: Lease) -> int | None:
+        """Give the QPU of a lease back."""
+
+    async def free(self, lease: Lease) -> int | None:
+        """Give all of a lease back."""
+
+    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Any:
+        """Run a task. This one may be cancelled: then the task is killed before the call returns."""
+
+    def check_task(self, task: Task) -> None:
+        """Raise `NeedError` if no node of this world could ever run the task."""
+

@@ -1,0 +1,96 @@
+"""Finding a program: the name of a built-in, `file.py[:function]`, or a job file."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qloom.errors import InputError
+from qloom.program import Job
+
+BUILT_IN = {"phases": "qloom.programs.phases"}
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that can be run, and what workers need to import it."""
+
+    source: str  # as the user named it; paths are absolute
+    function: Callable[..., Coroutine[Any, Any, Any]]
+    files: dict[str, str] = field(default_factory=dict)  # module name -> file, for workers
+    digest: str = ""  # of the file, to notice that it was changed
+
+    def call(self, job: Job, parameters: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+        """Start the program."""
+        return self.function(job, **parameters)
+
+    def check(self, parameters: dict[str, Any]) -> None:
+        """Refuse parameters that the program does not have."""
+        try:
+            inspect.signature(self.function).bind(None, **parameters)
+        except TypeError as error:
+            known = [name for name in inspect.signature(self.function).parameters][1:]
+            hint = f"it takes: {', '.join(known)}" if known else "it takes none"
+            raise InputError(f"parameters of {self.source}: {error}", hint=hint) from None
+
+
+def load_program(text: str) -> Program:
+    """The program that `text` names."""
+    if text in BUILT_IN:
+        return Program(text, importlib.import_module(BUILT_IN[text]).program)
+    name, _, function = text.partition(":")
+    path = Path(name)
+    if path.suffix == ".toml":
+        from qloom.jobfile import program_from
+
+        return Program(str(path.resolve()), program_from(path.resolve()), digest=_digest(path))
+    if path.suffix != ".py":
+        raise InputError(
+            f"no program is called {text!r}", hint=f"give file.py, a job file, or one of {', '.join(BUILT_IN)}"
+        )
+    return _load_file(path.resolve(), function or "program")
+
+
+def _load_file(path: Path, function: str) -> Program:
+    digest = _digest(path)
+    module_name = f"qloom_program_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))  # as `python file.py` does
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    found = getattr(module, function, None)
+    if not inspect.iscoroutinefunction(found):
+        raise InputError(f"{path} has no `async def {function}(job, ...)`", hint="or name another: file.py:function")
+    return Program(f"{path}:{function}", found, {module_name: str(path)}, digest)
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
+def from_function(function: Callable[..., Coroutine[Any, Any, Any]]) -> Program:
+    """A program that is already in memory."""
+    if not inspect.iscoroutinefunction(function):
+        raise InputError(f"{function!r} is no program", hint="write `async def program(job, ...)`")
+    try:
+        path = str(Path(inspect.getfile(function)).resolve())
+    except TypeError:
+        path = function.__module__
+    return Program(f"{path}:{function.__name__}", function)

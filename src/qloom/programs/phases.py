@@ -1,0 +1,77 @@
+"""A synthetic hybrid program: classical tasks of given lengths, a quantum phase, a scoring task, repeated.
+
+The lengths are those of the clustering application of the QCE25 paper, scaled down by ten.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from qloom.errors import InputError
+from qloom.model import task
+from qloom.payload import delay
+
+if TYPE_CHECKING:
+    from qloom.program import Job
+
+
+def _value(seconds: float, iteration: int, part: int, burn: bool) -> float:
+    """What a task of this program computes: something that depends on its arguments alone."""
+    return round(seconds + iteration / 10 + part / 100, 6)
+
+
+@task(expected_s=lambda seconds, iteration, part, burn: seconds, stand_in=_value)
+def work(seconds: float, iteration: int, part: int, burn: bool) -> float:
+    """Sleep, or keep a core busy, for some seconds."""
+    if burn:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            pass
+    else:
+        time.sleep(seconds)
+    return _value(seconds, iteration, part, burn)
+
+
+async def program(
+    job: Job,
+    *,
+    classical_s: Any = (7.7, 0.2, 0.2),
+    score_s: float = 5.4,
+    quantum_s: float = 12.0,
+    iterations: int = 4,
+    burn: bool = False,
+    speculate: bool = False,
+) -> float:
+    """Repeat: tasks of `classical_s` seconds each, one quantum task, one scoring task.
+
+    With `speculate`, the next iteration's classical tasks are offered as spare work during the quantum phase.
+    """
+    lengths_s = _seconds("classical_s", classical_s)
+    (score_length_s,) = _seconds("score_s", score_s)
+    (quantum_length_s,) = _seconds("quantum_s", quantum_s)
+    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
+        raise InputError(f"iterations must be a whole number of at least 1, not {iterations!r}")
+
+    def classical_tasks(iteration: int) -> list[Any]:
+        return [work(seconds, iteration, part, burn) for part, seconds in enumerate(lengths_s)]
+
+    best = 0.0
+    for iteration in range(iterations):
+        parts = await job.classical(*classical_tasks(iteration))
+        if speculate and iteration + 1 < iterations:
+            job.speculate(*classical_tasks(iteration + 1))
+        await job.quantum(delay(quantum_length_s))
+        (score,) = await job.classical(work(score_length_s, iteration, len(parts), burn))
+        best = max(best, round(score + sum(parts), 6))
+    return best
+
+
+def _seconds(name: str, given: Any) -> list[float]:
+    values = list(given) if isinstance(given, list | tuple) else [given]
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            raise InputError(f"{name} must be seconds, not {value!r}", hint=f"--set {name}=1.5")
+    if not values:
+        raise InputError(f"{name} must name at least one length in seconds")
+    return [float(value) for value in values]

@@ -1,0 +1,292 @@
+"""One run: a program, a strategy, a world, K jobs at once, one journal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from qloom.aio import see_through
+from qloom.broker.inprocess import InProcessBroker
+from qloom.errors import InputError, JournalError, QloomError
+from qloom.journal import home
+from qloom.journal.file import VERSION, Event, Journal, read_events
+from qloom.journal.replay import Memory, recall
+from qloom.journal.results import ResultStore
+from qloom.ports import Requirements
+from qloom.program import Job
+from qloom.programs.load import Program, from_function, load_program
+from qloom.site import Site, site_from
+from qloom.strategies import make_strategy, parse_strategy
+from qloom.version import __version__
+from qloom.worlds import Surroundings, WorldEntry, world_entry
+from qloom.worlds.cluster import JobCluster
+from qloom.worlds.qpu import JobQpu
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run."""
+
+    program: Program
+    parameters: dict[str, Any] = field(default_factory=dict)
+    strategy: str = "offload"
+    options: dict[str, float] = field(default_factory=dict)  # of the strategy
+    world: str = "local"
+    site: Site = field(default_factory=Site)
+    jobs: int = 1
+    seed: int = 0
+    profile: str | None = None  # a run whose durations and results virtual time takes
+
+    def check(self) -> None:
+        """Refuse what cannot run, before anything is written."""
+        world_entry(self.world)
+        parse_strategy(self.strategy)
+        if self.jobs < 1:
+            raise InputError(f"--jobs must be at least 1, not {self.jobs}")
+        if self.profile is not None and self.world != "virtual":
+            raise InputError("a profile is only of use in virtual time", hint="--world virtual")
+        self.program.check(self.parameters)
+        make_strategy(self.strategy, Requirements(cluster=None, nodes=self.site.nodes, options=self.options))  # type: ignore[arg-type]
+
+    def as_event(self) -> dict[str, Any]:
+        """The plan as the journal keeps it."""
+        return {
+            "version": VERSION,
+            "qloom": __version__,
+            "program": self.program.source,
+            "program_digest": self.program.digest or None,
+            "parameters": self.parameters,
+            "strategy": self.strategy,
+            "options": self.options or None,
+            "world": self.world,
+            "site": self.site.as_dict(),
+            "jobs": self.jobs,
+            "seed": self.seed,
+            "profile": self.profile,
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run."""
+
+    run: str
+    directory: Path | None
+    results: list[Any]  # one per job; None for a job that failed
+    errors: list[QloomError]
+    events: list[Event]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def result(self) -> Any:
+        """The result of the first job; raises if it failed."""
+        if self.errors:
+            raise self.errors[0]
+        return self.results[0]
+
+
+def run(
+    program: str | Program | Callable[..., Coroutine[Any, Any, Any]],
+    *,
+    listener: Listener | None = None,
+    in_memory: bool = False,
+    **plan: Any,
+) -> Outcome:
+    """Run a program: `run(program, strategy="malleable", world="virtual", parameters={...})`.
+
+    `in_memory` leaves nothing on the disk: the journal is in the outcome's `events` only.
+    """
+    if not isinstance(program, Program):
+        program = load_program(program) if isinstance(program, str) else from_function(program)
+    return execute(Plan(program, **plan), listener=listener, in_memory=in_memory)
+
+
+def execute(plan: Plan, *, listener: Listener | None = None, in_memory: bool = False) -> Outcome:
+    """Carry out a plan in a new run."""
+    plan.check()
+    profile = _read_profile(plan.profile)
+    directory = None if in_memory else home.new_run()
+    began_us = time.time_ns() // 1000
+    start = plan.as_event()
+    if world_entry(plan.world).REAL_TIME:
+        start["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(began_us / 1e6))
+        start["epoch_us"] = began_us
+        start["host"] = platform.node()
+    return _Execution(plan, directory, listener, profile).go(began_us, 0, 0, ("run_started", start), {})
+
+
+def resume(name: str, *, listener: Listener | None = None) -> Outcome:
+    """Go on with a run that was killed, interrupted or failed; what its journal holds is not run again."""
+    directory = home.find_run(name)
+    home.require_own(directory)
+    events = read_events(directory)
+    start = events[0]
+    program = load_program(start["program"]) if start["program"] else None
+    if program is None:
+        raise JournalError(f"{directory.name} does not name its program")
+    plan = Plan(
+        program,
+        parameters=start["parameters"],
+        strategy=start["strategy"],
+        options=start.get("options") or {},
+        world=start["world"],
+        site=site_from(start["site"], directory.name),
+        jobs=start["jobs"],
+        seed=start["seed"],
+        profile=start.get("profile"),
+    )
+    changed = bool(program.digest) and program.digest != start.get("program_digest")
+    done = {event["job"]: event for event in events if event["event"] == "job_ended" and event["state"] == "done"}
+    execution = _Execution(plan, directory, listener, _read_profile(plan.profile), events)
+    note = ["the program's file has changed since the run began"] if changed else []
+    resumed = ("resumed", {"program_changed": changed or None})
+    outcome = execution.go(start.get("epoch_us", 0), events[-1]["at_us"], events[-1]["n"] + 1, resumed, done)
+    return replace(outcome, notes=note + outcome.notes)
+
+
+def _read_profile(name: str | None) -> tuple[Memory, ResultStore] | None:
+    if name is None:
+        return None
+    directory = home.find_run(name)
+    home.require_own(directory)
+    return recall(read_events(directory)), ResultStore(directory / "results")
+
+
+class _Execution:
+    """The parts of one run, put together."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        directory: Path | None,
+        listener: Listener | None,
+        profile: tuple[Memory, ResultStore] | None,
+        past: list[Event] | None = None,
+    ) -> None:
+        self._plan = plan
+        self._directory = directory
+        self._listener = listener
+        self._past = past or []
+        set_up = {"path": [entry or os.getcwd() for entry in sys.path], "programs": plan.program.files}
+        self._surroundings = Surroundings(plan.site, directory, set_up, profile)
+        self._entry: WorldEntry = world_entry(plan.world)
+        self._errors: list[QloomError] = []
+
+    def go(
+        self, began_us: int, at_us: int, number: int, first: tuple[str, dict[str, Any]], done: dict[str, Event]
+    ) -> Outcome:
+        """Run all jobs that are not done, and tell what came of it."""
+
+        async def main(clock: Any) -> tuple[list[Any], list[Event], list[str]]:
+            journal = Journal(self._directory, clock, durable=self._entry.REAL_TIME, first=number)
+            if self._listener is not None:
+                journal.listeners.append(self._listener)
+            try:
+                journal.record(first[0], durable=True, **first[1])
+                return await self._run_jobs(journal, done)
+            finally:
+                journal.close()
+
+        results, events, notes = self._entry.execute(main, began_us, at_us)
+        name = self._directory.name if self._directory is not None else "in memory"
+        return Outcome(name, self._directory, results, self._errors, events, notes)
+
+    async def _run_jobs(
+        self, journal: Journal, done: dict[str, Event]
+    ) -> tuple[list[Any], list[Event], list[str]]:
+        world = self._entry.make(self._surroundings, journal.clock)
+        broker = InProcessBroker(world.devices, journal.clock, self._plan.site.overheads.queue_call_s)
+        names = [f"j{number}" for number in range(1, self._plan.jobs + 1)]
+        state = "interrupted"
+        runs: list[asyncio.Task[Any]] = []
+        try:
+            for number, name in enumerate(names):
+                if name in done:
+                    recorded = journal.results.load(done[name]["result"])
+                    runs.append(asyncio.ensure_future(_return(recorded)))
+                else:
+                    runs.append(asyncio.ensure_future(self._run_job(name, number, world, broker, journal)))
+            results = await asyncio.gather(*runs)
+            state = "failed" if self._errors else "done"
+        finally:
+            if state == "interrupted":
+                for run in runs:
+                    run.cancel()
+                await see_through(asyncio.gather(*runs, return_exceptions=True))
+            await broker.close()
+            await world.close()
+            journal.record("run_ended", durable=True, state=state)
+        if state == "done":
+            world.require_all_free()
+        events = self._past + (journal.events if journal.events is not None else [])
+        if self._directory is not None:
+            events = read_events(self._directory)
+        return results, events, _notes(world)
+
+    async def _run_job(self, name: str, number: int, world: Any, broker: InProcessBroker, journal: Journal) -> Any:
+        recorder = journal.recorder(name)
+        cluster = JobCluster(world, broker, recorder)
+        strategy = make_strategy(
+            self._plan.strategy, Requirements(cluster, self._plan.site.nodes, options=self._plan.options)
+        )
+        memory = recall(self._past, name)
+        if not any(event["event"] == "job_submitted" and event["job"] == name for event in self._past):
+            recorder.record("job_submitted")
+        job = Job(
+            name,
+            strategy,
+            cluster,
+            JobQpu(broker, recorder),
+            journal,
+            memory,
+            seed=self._plan.seed + number,
+            shared_directory=None if self._directory is None else self._directory / "shared",
+            output_dir=self._output_directory(name),
+        )
+        try:
+            result = await job.run(self._plan.program.call(job, self._plan.parameters))
+        except asyncio.CancelledError:
+            recorder.record("job_ended", state="interrupted")
+            raise
+        except Exception as failure:
+            error = failure if isinstance(failure, QloomError) else _program_failed(failure, name)
+            self._errors.append(error)
+            recorder.record("job_ended", state="failed", error=error.as_dict())
+            return None
+        recorder.record("job_ended", state="done", result=recorder.keep(result))
+        return result
+
+    def _output_directory(self, job: str) -> Path | None:
+        if self._directory is None or not self._entry.REAL_TIME:
+            return None
+        output = self._directory / "output" / job
+        output.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return output
+
+
+def _program_failed(failure: Exception, job: str) -> QloomError:
+    import traceback
+
+    from qloom.errors import JobError
+
+    place = traceback.extract_tb(failure.__traceback__)[-1]
+    where = f"{Path(place.filename).name}, line {place.lineno}"
+    return JobError(f"the program raised {type(failure).__name__}: {failure} ({where})", job=job)
+
+
+async def _return(value: Any) -> Any:
+    return value
+
+
+def _notes(world: Any) -> list[str]:
+    silent = list(getattr(world, "tasks_without_expectation", ()))
+    return [f"no expected_s, so no virtual time, for: {', '.join(silent)}"] if silent else []

@@ -1,0 +1,142 @@
+"""What a site is: nodes, QPUs, overheads and watts. Given on the command line or in a TOML file."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import asdict, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as checked
+
+from qloom.broker.technologies import technology
+from qloom.errors import InputError
+
+STRICT = ConfigDict(extra="forbid")
+
+
+@checked(frozen=True, config=STRICT)
+class Qpu:
+    """One quantum device of the site."""
+
+    name: str = "qpu"
+    technology: str = "annealer"
+    shares: int = 8  # vQPUs that it is divided into
+    lanes: int = 1  # tasks that it runs at once
+    offline: bool = False
+    outages_s: tuple[tuple[float, float | None], ...] = ()  # from, until (seconds of the run; none: no return)
+
+    def __post_init__(self) -> None:
+        technology(self.technology)
+        if self.shares < 1 or self.lanes < 1:
+            raise InputError(f"QPU {self.name}: shares and lanes must be at least 1")
+
+    @property
+    def away_s(self) -> tuple[tuple[float, float | None], ...]:
+        """When the device cannot be used."""
+        return ((0.0, None),) if self.offline else self.outages_s
+
+
+@checked(frozen=True, config=STRICT)
+class Overheads:
+    """Seconds that the engine takes; all zero unless they were measured. Used by the virtual world."""
+
+    tick_s: float = 0.0  # a request that has to wait starts at the scheduler's next tick
+    grant_s: float = 0.0  # from the engine's decision until the job can use its nodes
+    worker_start_s: float = 0.0  # a worker on a node, before its first task
+    grow_s: float = 0.0
+    shrink_s: float = 0.0
+    release_s: float = 0.0  # until a released node can be given to somebody else
+    queue_call_s: float = 0.0  # a call to the queue of a QPU
+    task_s: float = 0.0  # added to each task
+    warm_workers: bool = False  # a worker outlives the allocation that it was started in
+
+    def __post_init__(self) -> None:
+        if any(value < 0 for value in asdict(self).values()):
+            raise InputError("overheads are seconds and cannot be negative")
+
+
+@checked(frozen=True, config=STRICT)
+class Watts:
+    """Power of a node and of a QPU, held but idle and busy; energy is only told if these are given."""
+
+    node_idle: float = 0.0
+    node_busy: float = 0.0
+    qpu_idle: float = 0.0
+    qpu_busy: float = 0.0
+
+
+@checked(frozen=True, config=STRICT)
+class Site:
+    """A cluster as a world sees it."""
+
+    nodes: int = 3
+    cpus_per_node: int = 0  # 0: as many as this machine has
+    memory_per_node_mb: int = 0  # 0: as much as this machine has
+    qpus: tuple[Qpu, ...] = field(default_factory=lambda: (Qpu(),))
+    overheads: Overheads = field(default_factory=Overheads)
+    watts: Watts = field(default_factory=Watts)
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1:
+            raise InputError(f"a site needs at least one node, not {self.nodes}", hint="--nodes 3")
+        names = [qpu.name for qpu in self.qpus]
+        if len(names) != len(dict.fromkeys(names)):
+            raise InputError(f"two QPUs have the same name: {', '.join(names)}")
+
+    @property
+    def node_names(self) -> list[str]:
+        """n1, n2, ..."""
+        return [f"n{number}" for number in range(1, self.nodes + 1)]
+
+    def node_cpus(self) -> int:
+        """Cores of one node."""
+        return self.cpus_per_node or os.cpu_count() or 1
+
+    def node_memory_mb(self) -> int:
+        """Memory of one node."""
+        return self.memory_per_node_mb or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+
+    def as_dict(self) -> dict[str, Any]:
+        """The site as the journal keeps it."""
+        return asdict(self)
+
+
+def site_from(values: dict[str, Any], origin: str = "the site") -> Site:
+    """A checked site; errors name the first value that is wrong."""
+    try:
+        return TypeAdapter(Site).validate_python(values)
+    except ValidationError as error:
+        raise InputError(f"{origin}: {first_problem(error)}") from None
+
+
+def read_site(path: Path) -> dict[str, Any]:
+    """The values of a site file."""
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InputError(f"cannot read the site file {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML: {error}") from None
+
+
+def parse_qpu(text: str) -> dict[str, Any]:
+    """`NAME:TECHNOLOGY[:offline]`, as on the command line."""
+    name, _, rest = text.partition(":")
+    kind, _, state = rest.partition(":")
+    if not name or not kind or state not in ("", "offline"):
+        raise InputError(f"{text!r} is not a QPU", hint="--qpu NAME:TECHNOLOGY, or NAME:TECHNOLOGY:offline")
+    return {"name": name, "technology": technology(kind).name, "offline": state == "offline"}
+
+
+def first_problem(error: ValidationError) -> str:
+    """One line for the first thing that pydantic found."""
+    problem = error.errors()[0]
+    place = ".".join(str(step) for step in problem["loc"]) or "top level"
+    what = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        what = "is not a known key"
+        return f"{place} {what}"
+    return f"{place}: {what[0].lower()}{what[1:]}"

@@ -1,0 +1,77 @@
+"""Grows before a classical phase, keeps a few nodes during a quantum one. (QCE25, DMR)"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+from qloom.errors import InputError
+from qloom.model import Need, QpuHold, Work
+from qloom.ports import Allocation, Requirements
+from qloom.strategies.base import Strategy, spread
+
+
+class Malleable(Strategy):
+    """Starts at `min_nodes`, waits at most `patience_s` to grow and goes on with what it gets."""
+
+    usual_qpu_hold = QpuHold.TASK
+    options: ClassVar[dict[str, float]] = {"min_nodes": 1, "patience_s": 5.0}
+
+    def __init__(self, required: Requirements) -> None:
+        super().__init__(required)
+        self.min_nodes = int(self.settings["min_nodes"])
+        self.patience_s = self.settings["patience_s"]
+        if not 1 <= self.min_nodes <= self.nodes:
+            raise InputError(f"min_nodes is {self.min_nodes}", hint=f"choose 1 to {self.nodes}, the nodes of the job")
+        self.held: Allocation | None = None
+        self._quantum_is_out = False
+        self._reshaping = asyncio.Lock()
+
+    async def begin(self) -> None:
+        """Start small: the queue is shorter for few nodes."""
+        self.held = await self.allocate(Need(nodes=self.min_nodes, qpu=self.qpu_hold))
+
+    async def classical(self, tasks: Sequence[Work]) -> list[Any]:
+        """Grow, run, and give back what was only needed here if a quantum result is awaited meanwhile."""
+        async with self._reshaping:
+            held = await self._grow(tasks)
+            running = spread(tasks, held)
+        try:
+            return await running
+        finally:
+            if self._quantum_is_out:
+                await self._shrink()
+
+    @asynccontextmanager
+    async def quantum(self) -> AsyncIterator[Allocation | None]:
+        """Keep `min_nodes` while the result is awaited, and what overlapping work uses."""
+        self._quantum_is_out = True
+        try:
+            await self._shrink()
+            yield self.held
+        finally:
+            self._quantum_is_out = False
+
+    async def end(self) -> None:
+        """Give everything back."""
+        if self.held is not None:
+            await self.held.release()
+
+    async def _grow(self, tasks: Sequence[Work]) -> Allocation:
+        assert self.held is not None  # noqa: S101  begin came first
+        wanted = min(self.nodes, self.held.busy_nodes + self.nodes_for(tasks))
+        await self.held.grow(wanted, within_s=self.patience_s)
+        least = max(work.task.nodes for work in tasks)
+        if len(self.held.nodes) < least:
+            # A task that needs more than was granted cannot go on with less, and waiting without a bound
+            # while holding nodes could block others for ever: queue again, holding nothing.
+            await self.held.release()
+            self.held = await self.allocate(Need(nodes=least, qpu=self.qpu_hold))
+        return self.held
+
+    async def _shrink(self) -> None:
+        async with self._reshaping:
+            if self.held is not None:
+                await self.held.shrink(self.min_nodes)

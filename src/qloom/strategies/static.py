@@ -1,0 +1,36 @@
+"""All nodes for the whole job: what most hybrid jobs do today. The ways to hold the QPU make three strategies."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from qloom.model import Need, Work
+from qloom.ports import Allocation
+from qloom.strategies.base import Strategy, spread
+
+
+class Static(Strategy):
+    """Holds every node, and its kind of hold on the QPU, from the first phase to the end."""
+
+    held: Allocation | None = None
+
+    async def begin(self) -> None:
+        """Wait for everything at once."""
+        self.held = await self.allocate(Need(nodes=self.nodes, qpu=self.qpu_hold))
+
+    async def classical(self, tasks: Sequence[Work]) -> list[Any]:
+        """Run on the nodes that are there."""
+        assert self.held is not None  # noqa: S101  begin came first
+        return await spread(tasks, self.held)
+
+    @asynccontextmanager
+    async def quantum(self) -> AsyncIterator[Allocation | None]:
+        """The nodes wait meanwhile."""
+        yield self.held
+
+    async def end(self) -> None:
+        """Give everything back."""
+        if self.held is not None:
+            await self.held.release()

@@ -1,0 +1,8 @@
+"""The version of this package."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    __version__ = version("qloom")
+except PackageNotFoundError:  # used from a source tree that was never installed
+    __version__ = "0+unknown"

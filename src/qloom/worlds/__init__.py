@@ -1,0 +1,46 @@
+"""Where a job runs. Each folder is one world; what they share (what an allocation means) lies beside them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from qloom.errors import InputError
+from qloom.journal.replay import Memory
+from qloom.journal.results import ResultStore
+from qloom.site import Site
+
+WORLDS = ("local", "virtual")
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a world is told when it is made."""
+
+    site: Site
+    directory: Path | None  # of the run
+    worker_set_up: dict[str, Any] = field(default_factory=dict)
+    profile: tuple[Memory, ResultStore] | None = None
+
+
+class WorldEntry(Protocol):
+    """The module `entry` of a world's folder."""
+
+    REAL_TIME: bool
+
+    def execute(self, main: Callable[[Any], Coroutine[Any, Any, Any]], began_us: int, at_us: int) -> Any:
+        """Run a coroutine function that is given the world's clock."""
+
+    def make(self, surroundings: Surroundings, clock: Any) -> Any:
+        """The world itself; called inside `execute`."""
+
+
+def world_entry(name: str) -> WorldEntry:
+    """The way into the world of that name."""
+    if name not in WORLDS:
+        raise InputError(f"no world is called {name!r}", hint=f"choose one of {', '.join(WORLDS)}")
+    entry: Any = importlib.import_module(f"qloom.worlds.{name}.entry")
+    return entry  # type: ignore[no-any-return]

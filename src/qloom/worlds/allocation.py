@@ -1,0 +1,274 @@
+"""What an allocation means, once for every world: who waits for a node, and how it grows, shrinks and ends.
+
+- Required work goes before spare work; spare work runs only on nodes that would idle, and is dropped when
+  required work or a shrink needs its node.
+- Transitions (grow, shrink, release) belong to the allocation: cancelling a caller stops its waiting only.
+- `release` takes no new work, waits for the work it took on, and may be called any number of times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from qloom.aio import see_through
+from qloom.errors import NeedError
+from qloom.model import Work
+from qloom.ports import Allocation as AllocationPort
+from qloom.ports import Lease, Request
+
+if TYPE_CHECKING:
+    from qloom.broker.inprocess import Session
+    from qloom.worlds.cluster import JobCluster
+
+
+class _Ticket:
+    """Required work that waits for nodes, or runs."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.runner: asyncio.Task[Any] | None = None
+
+
+class Allocation(AllocationPort):
+    """Nodes and perhaps a QPU of one job, granted by a world as a lease."""
+
+    def __init__(self, cluster: JobCluster, lease: Lease, session: Session | None) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self.lease = lease
+        self.session = session
+        self._idle = list(lease.nodes)
+        self._waiting: deque[_Ticket] = deque()
+        self._running: list[_Ticket] = []
+        self._spare: dict[str, tuple[Work, asyncio.Task[Any]]] = {}  # node -> what runs there meanwhile
+        self._changed = asyncio.Event()
+        self._transition: asyncio.Task[Any] | None = None
+        self._resizing = asyncio.Lock()
+        self._closing = False
+        cluster.allocations.append(self)
+        self.dispatch()
+
+    @property
+    def nodes(self) -> Sequence[str]:
+        """The nodes held now."""
+        return tuple(self.lease.nodes)
+
+    @property
+    def busy_nodes(self) -> int:
+        """How many nodes run required work, or are promised to it."""
+        return sum(ticket.work.task.nodes for ticket in (*self._running, *self._waiting))
+
+    async def __aenter__(self) -> Allocation:
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        await self.release()
+
+    # Work
+
+    def run(self, work: Work) -> asyncio.Future[Any]:
+        """Take work on, to be run as soon as enough nodes are idle. Cancelling the future kills the task."""
+        if self._closing:
+            raise RuntimeError(f"task {work.task.name} came to an allocation that is being released")
+        ticket = _Ticket(work)
+        ticket.done.add_done_callback(lambda done: self._abandon(ticket) if done.cancelled() else None)
+        self._waiting.append(ticket)
+        self.dispatch()
+        return ticket.done
+
+    def _abandon(self, ticket: _Ticket) -> None:
+        if ticket in self._waiting:
+            self._waiting.remove(ticket)
+            self._notify()
+            self.dispatch()
+        elif ticket.runner is not None:
+            ticket.runner.cancel()
+
+    def dispatch(self) -> None:
+        """Put work on idle nodes: required work in the order it came, then spare work."""
+        while self._waiting and self._waiting[0].work.task.nodes <= len(self._idle):
+            ticket = self._waiting.popleft()
+            count = ticket.work.task.nodes
+            nodes, self._idle = self._idle[:count], self._idle[count:]
+            self._start(ticket, nodes)
+        if self._waiting:
+            wanted = self._waiting[0].work.task.nodes
+            if wanted > len(self.lease.nodes) and self._transition is None:
+                ticket = self._waiting.popleft()
+                ticket.done.set_exception(_too_large(ticket.work, len(self.lease.nodes)))
+                return self.dispatch()
+            self._drop_spare(wanted - len(self._idle))
+        elif not self._closing and self._transition is None:
+            while self._idle and (work := self._cluster.spare.take()) is not None:
+                self._start_spare(work, self._idle.pop(0))
+        return None
+
+    def _start(self, ticket: _Ticket, nodes: list[str]) -> None:
+        """Cleaning up is a callback: a task that is cancelled before its first step never enters its body."""
+        ticket.runner = asyncio.ensure_future(self._cluster.execute(nodes, ticket.work, self.lease))
+        self._running.append(ticket)
+
+        def ended(runner: asyncio.Task[Any]) -> None:
+            self._running.remove(ticket)
+            if runner.cancelled():
+                ticket.done.cancel()
+            elif ticket.done.done():
+                runner.exception()  # nobody waits for it any more
+            elif (error := runner.exception()) is not None:
+                ticket.done.set_exception(error)
+            else:
+                ticket.done.set_result(runner.result())
+            self._make_idle(nodes)
+
+        ticket.runner.add_done_callback(ended)
+
+    def _start_spare(self, work: Work, node: str) -> None:
+        runner = asyncio.ensure_future(self._cluster.execute([node], work, self.lease, spare=True))
+        self._spare[node] = (work, runner)
+
+        def ended(runner: asyncio.Task[Any]) -> None:
+            del self._spare[node]
+            if runner.cancelled():
+                self._cluster.spare.put_back(work)
+            elif runner.exception() is not None:
+                self._cluster.spare.forget(work)  # if it is needed it runs as required work, and fails in plain sight
+            else:
+                self._cluster.spare.finish(work, runner.result())
+            self._make_idle([node])
+
+        runner.add_done_callback(ended)
+
+    def _drop_spare(self, count: int) -> None:
+        """Free nodes for required work; work that somebody waits for by now is required too."""
+        for work, runner in list(self._spare.values()):
+            if count <= 0:
+                return
+            if self._cluster.spare.is_wanted(work):
+                continue
+            if not runner.cancelling():
+                runner.cancel()
+            count -= 1
+
+    def _make_idle(self, nodes: list[str]) -> None:
+        self._idle.extend(node for node in nodes if node in self.lease.nodes)
+        self._idle.sort(key=self.lease.nodes.index)
+        self._notify()
+        self.dispatch()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    # Transitions
+
+    async def grow(self, nodes: int, within_s: float) -> None:
+        """Ask for nodes until `nodes` are held, for at most `within_s`."""
+        async with self._resizing:
+            if self._closing or nodes <= len(self.lease.nodes):
+                return
+            deadline_us = self._world.clock.now_us() + round(within_s * 1e6)
+            while len(self.lease.nodes) < nodes:
+                missing = nodes - len(self.lease.nodes)
+                left_s = (deadline_us - self._world.clock.now_us()) / 1e6
+                if left_s < 0 or not await self._grow_once(missing, left_s):
+                    return
+
+    async def _grow_once(self, missing: int, within_s: float) -> bool:
+        request = self._cluster.request(least_nodes=1, most_nodes=missing, lease=self.lease)
+        self._cluster.record("requested", lease=self.lease.id, nodes=missing, grow=True)
+        cancel = self._world.clock.deadline(within_s, lambda: self._world.withdraw(request))
+        try:
+            gained = await self._own(self._take_more(request), then=lambda: self._world.withdraw(request))
+        finally:
+            cancel()
+        return gained > 0
+
+    async def _take_more(self, request: Request) -> int:
+        gained = await self._world.more_nodes(request)
+        if gained:
+            self._cluster.record("grown", lease=self.lease.id, nodes=list(gained), engine_us=self.lease.engine_us)
+        else:
+            self._cluster.record("withdrawn", lease=self.lease.id)
+        self._idle.extend(gained)
+        return len(gained)
+
+    async def shrink(self, nodes: int) -> None:
+        """Give nodes back until `nodes` are held, but none that runs required work."""
+        async with self._resizing:
+            if self._closing:
+                return
+            keep = max(nodes, min(self.busy_nodes, len(self.lease.nodes)))
+            if keep < len(self.lease.nodes):
+                await self._own(self._give_nodes(keep))
+
+    async def _give_nodes(self, keep: int) -> None:
+        count = len(self.lease.nodes) - keep
+        while len(self._idle) < count and self._spare:
+            self._drop_spare(count - len(self._idle))
+            if not any(runner.cancelling() for _work, runner in self._spare.values()):
+                break  # what is left has become required meanwhile
+            await self._changed.wait()
+        nodes = self._idle[max(0, len(self._idle) - count) :]
+        if not nodes:
+            return
+        self._idle = [node for node in self._idle if node not in nodes]
+        engine_us = await self._world.drop_nodes(self.lease, nodes)
+        self._cluster.record("shrunk", lease=self.lease.id, nodes=nodes, engine_us=engine_us)
+
+    async def release_qpu(self) -> None:
+        """Give the QPU back and keep the nodes."""
+        async with self._resizing:
+            if self.lease.device is not None and not self._closing:
+                await self._own(self._give_qpu())
+
+    async def _give_qpu(self) -> None:
+        if self.session is not None:
+            await self.session.close()
+            self.session = None
+        device, shares = self.lease.device, self.lease.shares
+        engine_us = await self._world.drop_qpu(self.lease)
+        self._cluster.record("qpu_released", lease=self.lease.id, device=device, shares=shares, engine_us=engine_us)
+
+    async def release(self) -> None:
+        """Give everything back once the work that it took on is done."""
+        self._closing = True
+        async with self._resizing:
+            if self in self._cluster.allocations:
+                await self._own(self._give_all())
+
+    async def _give_all(self) -> None:
+        while self._waiting or self._running or self._spare:
+            self._drop_spare(len(self._spare))
+            await self._changed.wait()
+        if self.session is not None:
+            await self.session.close()
+            self.session = None
+        engine_us = await self._world.free(self.lease)
+        self._cluster.record("released", lease=self.lease.id, engine_us=engine_us)
+        self._cluster.allocations.remove(self)
+
+    async def _own(self, transition: Coroutine[Any, Any, Any], then: Any = None) -> Any:
+        """See a transition through, whatever happens to the caller; `then` hurries it up if the caller goes."""
+        self._transition = asyncio.ensure_future(transition)
+        try:
+            return await asyncio.shield(self._transition)
+        except asyncio.CancelledError:
+            if then is not None:
+                then()
+            await see_through(self._transition)
+            raise
+        finally:
+            self._transition = None
+            self.dispatch()
+
+
+def _too_large(work: Work, nodes: int) -> NeedError:
+    return NeedError(
+        f"task {work.task.name} needs {work.task.nodes} nodes at once, but its job holds {nodes}",
+        job=work.job,
+        hint="give the job more nodes (--nodes) or the task fewer",
+    )

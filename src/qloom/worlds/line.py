@@ -1,0 +1,70 @@
+"""Waiting in line for nodes and QPU shares, for worlds that do their own scheduling."""
+
+from __future__ import annotations
+
+import asyncio
+
+from qloom.model import QpuHold
+from qloom.ports import Clock, Lease, Request
+from qloom.worlds.partitions import Grant, Partitions
+
+
+class Line:
+    """The partitions of a world and those who wait. With a tick, who has to wait starts at the next one."""
+
+    def __init__(self, partitions: Partitions, clock: Clock, tick_s: float = 0.0) -> None:
+        self.partitions = partitions
+        self._clock = clock
+        self._tick_us = round(tick_s * 1e6)
+        self._grants: dict[str, asyncio.Future[Grant | None]] = {}
+        self._next_pass: asyncio.Task[None] | None = None
+
+    async def wait(self, request: Request) -> Grant | None:
+        """Stand in line; None if the request is withdrawn before it is granted."""
+        if self._tick_us:
+            needs_a_pass = request.qpu is not QpuHold.TASK and request.least_nodes > 0  # as Slurm's het jobs
+            if not needs_a_pass and (grant := self.partitions.try_at_once(request)) is not None:
+                return grant
+        granted = self._grants[request.id] = asyncio.get_running_loop().create_future()
+        self.partitions.enter(request)
+        self._schedule()
+        return await granted
+
+    def withdraw(self, request: Request) -> None:
+        """Leave the line; too late if the request was granted."""
+        if self.partitions.leave(request):
+            self._grants.pop(request.id).set_result(None)
+            self._schedule()
+
+    def give_back(self, lease: Lease, nodes: list[str], *, qpu: bool) -> None:
+        """Free nodes, and perhaps the QPU, of a lease; whoever is next may have them."""
+        lease.nodes = [node for node in lease.nodes if node not in nodes]
+        if qpu and lease.device is not None:
+            self.partitions.give_back(nodes, lease.device, lease.shares)
+            lease.device, lease.shares = None, 0
+        else:
+            self.partitions.give_back(nodes)
+        self._schedule()
+
+    def who_waits(self) -> list[str]:
+        """One line for each request in the line, in plain words."""
+        lines = []
+        for request in self.partitions.waiting:
+            things = [f"{request.least_nodes} nodes"] if request.least_nodes else []
+            things += [f"QPU {request.device} ({request.qpu.value})"] if request.device else []
+            lines.append(f"job {request.job} waits for {' and '.join(things)}")
+        return lines
+
+    def _schedule(self) -> None:
+        if not self._tick_us:
+            self._pass()
+        elif self.partitions.waiting and (self._next_pass is None or self._next_pass.done()):
+            self._next_pass = asyncio.ensure_future(self._pass_at_tick())
+
+    async def _pass_at_tick(self) -> None:
+        await self._clock.sleep((self._tick_us - self._clock.now_us() % self._tick_us) / 1e6)
+        self._pass()
+
+    def _pass(self) -> None:
+        for grant in self.partitions.schedule():
+            self._grants.pop(grant.request.id).set_result(grant)

@@ -1,0 +1,1 @@
+"""This machine: nodes are slots for worker processes. Nothing to install, nothing to start."""

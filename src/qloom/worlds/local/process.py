@@ -1,0 +1,167 @@
+"""One worker process as the driver sees it: start it, send it a task, kill it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from qloom.model import CommandResult, Task
+from qloom.worlds import worker
+from qloom.worlds.worker import HEADER
+
+LOG_TAIL = 2000
+
+
+class WorkerDied(Exception):
+    """The process ended in the middle of a task."""
+
+
+class TaskRaised(Exception):
+    """The task failed; the process is well."""
+
+
+class WorkerProcess:
+    """A process that runs one task at a time. Pipes are read by the event loop, without threads."""
+
+    def __init__(self, name: str, set_up: dict[str, Any], log: Path | None) -> None:
+        self.name = name
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        output: Any = open(log, "ab") if log is not None else subprocess.DEVNULL  # noqa: SIM115
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-u", worker.__file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                start_new_session=True,  # so that a kill reaches what a task has started too
+                bufsize=0,
+            )
+        finally:
+            if log is not None:
+                output.close()
+        assert self._process.stdin is not None and self._process.stdout is not None  # noqa: S101
+        self._input = self._process.stdin.fileno()
+        self._output = self._process.stdout.fileno()
+        os.set_blocking(self._input, False)
+        os.set_blocking(self._output, False)
+        self._unsent = memoryview(b"")
+        self._received = bytearray()
+        self._answer: asyncio.Future[bytes] | None = None
+        self._loop.add_reader(self._output, self._read)
+        self.alive = True
+        self.ready = asyncio.ensure_future(self._ask("set_up", set_up, {}))
+
+    async def run(self, task: Task, environment: dict[str, str]) -> Any:
+        """Run a task; if the caller is cancelled, the process is killed."""
+        if not self.ready.done():
+            await asyncio.shield(self.ready)
+        if task.command is None:
+            return await self._ask("call", (task.function, task.args, dict(task.kwargs)), environment)
+        arguments = (list(task.command), task.cwd, dict(task.env), list(task.capture))
+        return CommandResult(**await self._ask("command", arguments, environment))
+
+    async def call(self, function: Any, *args: Any) -> Any:
+        """Call a function in the process."""
+        await asyncio.shield(self.ready)
+        return await self._ask("call", (function, args, {}), {})
+
+    def kill(self) -> None:
+        """End the process and all that it has started."""
+        if not self.alive:
+            return
+        self.alive = False
+        self._loop.remove_reader(self._output)
+        self._loop.remove_writer(self._input)
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+        assert self._process.stdin is not None and self._process.stdout is not None  # noqa: S101
+        self._process.stdin.close()
+        self._process.stdout.close()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(WorkerDied(self._how_it_died()))
+        self.ready.cancel()
+
+    async def _ask(self, action: str, arguments: Any, environment: dict[str, str]) -> Any:
+        self._answer = self._loop.create_future()
+        try:
+            self._send(_pickle((action, arguments, environment)))
+            answer = await self._answer
+        except asyncio.CancelledError:
+            self.kill()
+            raise
+        content = pickle.loads(memoryview(answer)[1:])  # noqa: S301  from the user's own worker
+        if answer[:1] == b"+":
+            return content
+        what, trace = content
+        raise TaskRaised(f"{what}\n{trace.rstrip()}")
+
+    def _send(self, data: bytes) -> None:
+        if not self.alive:
+            raise WorkerDied(self._how_it_died())
+        self._unsent = memoryview(HEADER.pack(len(data)) + data)
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            self._unsent = self._unsent[os.write(self._input, self._unsent) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.kill()  # the pipe is broken: the process has ended
+            return
+        if self._unsent:
+            self._loop.add_writer(self._input, self._write)
+        else:
+            self._loop.remove_writer(self._input)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._output, 1 << 20)
+        except BlockingIOError:
+            return
+        if not data:
+            self.kill()
+            return
+        self._received += data
+        if len(self._received) < HEADER.size:
+            return
+        size = HEADER.unpack_from(self._received)[0]
+        if len(self._received) >= HEADER.size + size and self._answer is not None:
+            answer = bytes(self._received[HEADER.size : HEADER.size + size])
+            del self._received[: HEADER.size + size]
+            if not self._answer.done():
+                self._answer.set_result(answer)
+
+    def _how_it_died(self) -> str:
+        code = self._process.returncode
+        how = f"was killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exited with {code}"
+        return f"{how}{self._last_words()}"
+
+    def _last_words(self) -> str:
+        try:
+            tail = self._log.read_bytes()[-LOG_TAIL:].decode(errors="replace").strip() if self._log else ""
+        except OSError:
+            return ""
+        return f"\nthe last it printed:\n{tail}" if tail else ""
+
+
+def _pickle(message: Any) -> bytes:
+    function = message[1][0] if message[0] == "call" else None
+    if getattr(function, "__module__", None) != "__main__" and "<" not in getattr(function, "__qualname__", ""):
+        try:
+            return pickle.dumps(message, protocol=5)
+        except Exception:  # noqa: S110  what pickle cannot do, cloudpickle may
+            pass
+    import cloudpickle
+
+    return bytes(cloudpickle.dumps(message))

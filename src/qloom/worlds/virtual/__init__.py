@@ -1,0 +1,1 @@
+"""A modelled cluster in virtual time: the code that runs elsewhere, with a clock that jumps."""

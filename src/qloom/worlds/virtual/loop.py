@@ -1,0 +1,239 @@
+"""An asyncio event loop whose clock jumps to the next thing that is due.
+
+Time is whole microseconds. Equal times wake in the order they were set; deadlines come after all else that is
+due at the same instant. Nothing from outside can happen here: threads, processes and sockets are refused, and
+when nothing is left to happen, that is a deadlock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from qloom.errors import Deadlock
+
+_RunningLoop = asyncio._set_running_loop
+
+
+class _Handle:
+    """A callback that can be cancelled."""
+
+    __slots__ = ("args", "callback", "context", "when_us")
+
+    def __init__(self, callback: Any, args: Any, context: Any, when_us: int = 0) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.when_us = when_us
+
+    def cancel(self) -> None:
+        self.callback = None
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        return self.callback is None
+
+    def when(self) -> float:
+        return self.when_us / 1e6
+
+
+class VirtualLoop(asyncio.AbstractEventLoop):
+    """Runs coroutines in virtual time; `why_stuck` says who waits for what when nothing is left to happen."""
+
+    def __init__(self) -> None:
+        self.now_us = 0
+        self.why_stuck: Callable[[], list[str]] = list
+        self._ready: deque[_Handle] = deque()
+        self._timers: list[tuple[int, bool, int, _Handle]] = []
+        self._sequence = 0
+        self._closed = False
+        self._running = False
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self.now_us / 1e6
+
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        """Call at this instant, after what was already asked for."""
+        handle = _Handle(callback, args, context or contextvars.copy_context())
+        self._ready.append(handle)
+        return handle
+
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        """Call at a virtual time."""
+        return self.call_at_us(round(when * 1e6), callback, *args, context=context)
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
+        """Call after some virtual time."""
+        return self.call_at_us(self.now_us + round(delay * 1e6), callback, *args, context=context)
+
+    def call_at_us(
+        self, when_us: int, callback: Any, *args: Any, context: Any = None, deadline: bool = False
+    ) -> _Handle:
+        """Call at a virtual time; a deadline comes after all else at that instant."""
+        handle = _Handle(callback, args, context or contextvars.copy_context(), when_us)
+        self._sequence += 1
+        heapq.heappush(self._timers, (max(when_us, self.now_us), deadline, self._sequence, handle))
+        return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future of this loop."""
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, *, name: str | None = None, context: Any = None, **_: Any) -> Any:
+        """A task of this loop."""
+        return asyncio.Task(coro, loop=self, name=name, context=context)
+
+    def run_until_complete(self, future: Any) -> Any:
+        """Run until a coroutine or future is done; raises `Deadlock` if it cannot be."""
+        main = asyncio.ensure_future(future, loop=self)
+        try:
+            self._run_until(main)
+        finally:
+            if not main.done():
+                main.cancel()
+            self._cancel_all()
+        return main.result()
+
+    def _run_until(self, main: asyncio.Future[Any]) -> None:
+        ready, timers, pop = self._ready, self._timers, heapq.heappop
+        before = asyncio._get_running_loop()
+        _RunningLoop(self)
+        self._running = True
+        try:
+            while not main.done():
+                while ready:
+                    handle = ready.popleft()
+                    if handle.callback is not None:
+                        handle.context.run(handle.callback, *handle.args)
+                if main.done():
+                    break
+                if not timers:
+                    raise Deadlock(
+                        "nothing is left to happen: " + ("; ".join(self.why_stuck()) or "the program waits for itself"),
+                        hint="a job waits for something that nobody will give back",
+                    )
+                when_us, _late, _number, handle = pop(timers)
+                if handle.callback is not None:
+                    self.now_us = when_us
+                    handle.context.run(handle.callback, *handle.args)
+        finally:
+            self._running = False
+            _RunningLoop(before)
+
+    def _cancel_all(self) -> None:
+        """End what is left, so that nothing is destroyed while pending."""
+        for _ in range(100):
+            tasks = [task for task in asyncio.all_tasks(self) if not task.done()]
+            if not tasks:
+                return
+            for task in tasks:
+                task.cancel()
+            try:
+                self._run_until(asyncio.gather(*tasks, return_exceptions=True))
+            except Deadlock:
+                continue
+
+    def run_forever(self) -> None:
+        """Not in virtual time: there is no outside that could stop it."""
+        raise RuntimeError("virtual time runs until something is complete")
+
+    def is_running(self) -> bool:
+        """Whether callbacks are being called."""
+        return self._running
+
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def close(self) -> None:
+        """Forget what is left."""
+        self._closed = True
+        self._ready.clear()
+        self._timers.clear()
+
+    def get_debug(self) -> bool:
+        """asyncio's debug mode is never on here."""
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """What asyncio reports when an exception has no other way out."""
+        logging.getLogger("qloom").error("%s", context.get("message"), exc_info=context.get("exception"))
+
+    async def shutdown_asyncgens(self) -> None:
+        """Nothing to do: generators end with their tasks."""
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Nothing to do: there are no threads."""
+
+
+def _refuse(name: str) -> Callable[..., Any]:
+    def refused(self: VirtualLoop, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(f"{name} is not possible in virtual time: a program may only await its job there")
+
+    return refused
+
+
+for _name in (
+    "call_soon_threadsafe",
+    "run_in_executor",
+    "subprocess_exec",
+    "subprocess_shell",
+    "create_connection",
+    "create_server",
+    "create_unix_connection",
+    "create_unix_server",
+    "create_datagram_endpoint",
+    "connect_read_pipe",
+    "connect_write_pipe",
+    "add_reader",
+    "add_writer",
+    "add_signal_handler",
+    "sock_recv",
+    "sock_sendall",
+    "sock_connect",
+    "sock_accept",
+    "getaddrinfo",
+):
+    setattr(VirtualLoop, _name, _refuse(_name))
+
+
+class VirtualClock:
+    """The clock of a virtual loop."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def now_us(self) -> int:
+        """Microseconds since the start of the run."""
+        return self._loop.now_us
+
+    def explain_with(self, why_stuck: Callable[[], list[str]]) -> None:
+        """Who is asked what everybody waits for, should nothing be left to happen."""
+        self._loop.why_stuck = why_stuck
+
+    async def sleep(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        loop = self._loop
+        woken = loop.create_future()
+        handle = loop.call_at_us(loop.now_us + round(seconds * 1e6), _wake, woken)
+        try:
+            await woken
+        finally:
+            handle.callback = None
+
+    def deadline(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
+        """Call `then` when the time is up, after all else that is due at that instant."""
+        loop = self._loop
+        return loop.call_at_us(loop.now_us + round(seconds * 1e6), then, deadline=True).cancel
+
+
+def _wake(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_result(None)
+

@@ -1,0 +1,189 @@
+"""The modelled cluster: the line of the other worlds, durations that are expected or were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from qloom.broker.core import DeviceSpec
+from qloom.broker.technologies import technology
+from qloom.errors import JobError, QuantumFailed, TaskFailed
+from qloom.journal.content import digest
+from qloom.journal.replay import Memory
+from qloom.journal.results import ResultStore
+from qloom.model import Payload, QuantumWork, Task, Work
+from qloom.ports import Lease, Request, World
+from qloom.site import Qpu, Site
+from qloom.worlds.checks import check_task
+from qloom.worlds.execution import compute_inline, solve
+from qloom.worlds.line import Line
+from qloom.worlds.partitions import Partitions, lease_of
+from qloom.worlds.virtual.loop import VirtualClock
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What an earlier run did: how long each piece of work took, and what came out."""
+
+    memory: Memory
+    results: ResultStore
+
+    def seconds(self, work: Work | QuantumWork) -> float | None:
+        """How long this work took, if it ran then."""
+        duration_us = self.memory.durations_us.get(work.id)
+        return None if duration_us is None else duration_us / 1e6
+
+    def has(self, work: Work | QuantumWork) -> bool:
+        """Whether the result is known."""
+        return work.id in self.memory.results
+
+    def result(self, work: Work | QuantumWork) -> Any:
+        """What came out of this work."""
+        return self.results.load(self.memory.results[work.id])
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How often things fail, decided by seed and content, so that a failing run can be repeated."""
+
+    seed: int = 0
+    task_rate: float = 0.0
+    quantum_rate: float = 0.0
+
+    def hits(self, rate: float, work: Work | QuantumWork) -> bool:
+        """Whether this work fails."""
+        return rate > 0 and int(digest(self.seed, work.job, work.id)[:8], 16) / 16**8 < rate
+
+
+@dataclass
+class VirtualWorld(World):
+    """Nodes and overheads of a site, in virtual time."""
+
+    site: Site
+    clock: VirtualClock
+    profile: Profile | None = None
+    faults: Faults = field(default_factory=Faults)
+
+    def __post_init__(self) -> None:
+        self.node_names = self.site.node_names
+        self.devices = [VirtualDevice(qpu, self) for qpu in self.site.qpus]
+        shares = {qpu.name: qpu.shares for qpu in self.site.qpus}
+        self._overheads = self.site.overheads
+        self._line = Line(Partitions(self.node_names, shares), self.clock, self._overheads.tick_s)
+        self._warm: dict[tuple[str, str], bool] = {}  # (lease or "", node) -> a worker is there
+        self.tasks_without_expectation: dict[str, bool] = {}
+
+    async def grant(self, request: Request) -> Lease | None:
+        """Wait in line for a new lease."""
+        grant = await self._line.wait(request)
+        if grant is None:
+            return None
+        lease = lease_of(grant, self.clock.now_us())
+        await self._pass_time(self._overheads.grant_s)
+        return lease
+
+    async def more_nodes(self, request: Request) -> Sequence[str]:
+        """Wait in line for more nodes."""
+        grant = await self._line.wait(request)
+        if grant is None or request.lease is None:
+            return ()
+        request.lease.engine_us = self.clock.now_us()
+        request.lease.nodes.extend(grant.nodes)
+        await self._pass_time(self._overheads.grow_s)
+        return grant.nodes
+
+    def withdraw(self, request: Request) -> None:
+        """Leave the line."""
+        self._line.withdraw(request)
+
+    async def drop_nodes(self, lease: Lease, nodes: Sequence[str]) -> int:
+        """Give some nodes back."""
+        await self._pass_time(self._overheads.shrink_s)
+        return self._give_back(lease, list(nodes), qpu=False)
+
+    async def drop_qpu(self, lease: Lease) -> int:
+        """Give the QPU back."""
+        await self._pass_time(self._overheads.release_s)
+        return self._give_back(lease, [], qpu=True)
+
+    async def free(self, lease: Lease) -> int:
+        """Give everything back."""
+        await self._pass_time(self._overheads.release_s)
+        return self._give_back(lease, list(lease.nodes), qpu=True)
+
+    def _give_back(self, lease: Lease, nodes: list[str], *, qpu: bool) -> int:
+        for node in nodes:
+            self._warm.pop((lease.id, node), None)
+        self._line.give_back(lease, nodes, qpu=qpu)
+        return self.clock.now_us()
+
+    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Any:
+        """Let the time pass that a task takes, then compute or recall its result."""
+        owner = "" if self._overheads.warm_workers else lease.id
+        if any((owner, node) not in self._warm for node in nodes):
+            await self._pass_time(self._overheads.worker_start_s)
+            self._warm.update(dict.fromkeys(((owner, node) for node in nodes), True))
+        await self._pass_time(self._overheads.task_s + self._seconds(work))
+        if self.faults.hits(self.faults.task_rate, work):
+            raise TaskFailed(f"task {work.task.name} was killed on {nodes[0]} (injected fault)")
+        if self.profile is not None and self.profile.has(work):
+            return self.profile.result(work)
+        try:
+            return compute_inline(work.task)
+        except Exception as error:
+            raise TaskFailed(f"task {work.task.name} raised {type(error).__name__}: {error}") from None
+
+    def check_task(self, task: Task) -> None:
+        """Refuse what no node could ever run."""
+        check_task(task, self.site)
+
+    def who_waits(self) -> list[str]:
+        """For the report of a deadlock."""
+        return self._line.who_waits()
+
+    def require_all_free(self) -> None:
+        """After a run: whatever is still held was leaked."""
+        if not self._line.partitions.all_free() or self._line.partitions.waiting:
+            raise JobError("the run is over and something is still held or asked for", hint="this is a bug in qloom")
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    async def _pass_time(self, seconds: float) -> None:
+        if seconds > 0:
+            await self.clock.sleep(seconds)
+
+    def _seconds(self, work: Work) -> float:
+        measured_s = self.profile.seconds(work) if self.profile is not None else None
+        if measured_s is not None:
+            return measured_s
+        if work.task.expected_s is None:
+            self.tasks_without_expectation[work.task.name] = True
+            return 0.0
+        return work.task.expected_s
+
+
+class VirtualDevice:
+    """An emulated QPU in virtual time."""
+
+    def __init__(self, qpu: Qpu, world: VirtualWorld) -> None:
+        self.spec = DeviceSpec(qpu.name, qpu.shares, qpu.lanes)
+        self.outages_s = qpu.away_s
+        self._technology = technology(qpu.technology)
+        self._world = world
+
+    def seconds(self, payload: Payload) -> float:
+        """How long the technology takes."""
+        return self._technology.seconds(payload)
+
+    async def run(self, work: QuantumWork) -> Any:
+        """Let the time pass that the device takes, then compute or recall its answer."""
+        world, profile = self._world, self._world.profile
+        measured_s = profile.seconds(work) if profile is not None else None
+        await world.clock.sleep(self.seconds(work.payload) if measured_s is None else measured_s)
+        if world.faults.hits(world.faults.quantum_rate, work):
+            raise QuantumFailed(f"QPU {self.spec.name} failed (injected fault)", job=work.job)
+        if profile is not None and profile.has(work):
+            return profile.result(work)
+        return solve(work.payload, work.seed)

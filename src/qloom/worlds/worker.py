@@ -1,0 +1,151 @@
+"""A worker: one process per node that runs tasks, sent over its standard input, one at a time.
+
+Run as a file, not as a module, so that it starts without importing anything that a task does not need.
+A message is eight bytes of length and a pickle; the pickles come from the user's own driver. What tasks print
+goes to the standard error, which the driver sends to a log.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import struct
+import sys
+from typing import Any, BinaryIO
+
+HEADER = struct.Struct("!Q")
+PR_SET_PDEATHSIG = 1
+OUTPUT_TAIL = 4000
+
+
+def die_with_parent() -> None:
+    """A worker whose driver was killed must not go on holding a core."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        pass  # not Linux: the end of the standard input ends an idle worker all the same
+
+
+def read_message(stream: BinaryIO) -> bytes | None:
+    """The next message; None when the driver has gone."""
+    header = stream.read(HEADER.size)
+    if len(header) < HEADER.size:
+        return None
+    data = stream.read(HEADER.unpack(header)[0])
+    return data
+
+
+def write_message(stream: BinaryIO, data: bytes) -> None:
+    """Send one message whole."""
+    stream.write(HEADER.pack(len(data)) + data)
+    stream.flush()
+
+
+class ProgramFinder:
+    """Imports the user's program file under the name that the driver gave it."""
+
+    def __init__(self, files: dict[str, str]) -> None:
+        self._files = files
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Part of Python's import protocol."""
+        if name not in self._files:
+            return None
+        from importlib.util import spec_from_file_location
+
+        return spec_from_file_location(name, self._files[name])
+
+
+def set_up(options: dict[str, Any]) -> None:
+    """See modules where the driver sees them."""
+    sys.path[:] = options["path"]
+    sys.meta_path.append(ProgramFinder(options["programs"]))  # type: ignore[arg-type]
+    for module in options.get("preload", ()):
+        __import__(module)
+
+
+def run_call(function: Any, args: Any, kwargs: Any) -> Any:
+    """Call a function, or what a decorated one stands for."""
+    return getattr(function, "function", function)(*args, **kwargs)
+
+
+def run_command(argv: list[str], cwd: str | None, env: dict[str, str], capture: list[str]) -> dict[str, Any]:
+    """Run a program; the driver judges how it ended."""
+    import subprocess
+
+    done = subprocess.run(
+        argv,
+        cwd=cwd,
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+        preexec_fn=die_with_parent,
+    )
+    files = {}
+    for name in capture:
+        path = os.path.join(cwd or ".", name)
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                files[name] = file.read()
+    return {
+        "exit_code": done.returncode,
+        "stdout": done.stdout[-OUTPUT_TAIL:].decode(errors="replace"),
+        "stderr": done.stderr[-OUTPUT_TAIL:].decode(errors="replace"),
+        "files": files,
+    }
+
+
+ACTIONS = {"call": run_call, "command": run_command}
+
+
+def answer(message: bytes) -> bytes:
+    """Do what a message asks for; failures are answers too."""
+    try:
+        action, arguments, environment = pickle.loads(message)
+        os.environ.update(environment)
+        if action == "set_up":
+            set_up(arguments)
+            result = None
+        else:
+            result = ACTIONS[action](*arguments)
+        return b"+" + dump(result)
+    except BaseException as error:
+        import traceback
+
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        exited = f"exited with {error.code!r}" if isinstance(error, SystemExit) else None
+        what = exited or f"raised {type(error).__name__}: {error}"
+        return b"-" + pickle.dumps((what, "".join(traceback.format_exception(error))))
+
+
+def dump(value: Any) -> bytes:
+    """Pickle a result; classes of the program's main module need a little more."""
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception:
+        import cloudpickle
+
+        return bytes(cloudpickle.dumps(value))
+
+
+def main() -> None:
+    """Answer messages until the driver goes."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
+    messages = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what tasks print must not mix with the answers
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    while (message := read_message(messages)) is not None:
+        write_message(answers, answer(message))
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
