@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from qloom.aio import see_through
 
@@ -35,7 +35,8 @@ class SharedHold(Generic[T]):
         assert keeper is not None  # noqa: S101
         self._users += 1
         try:
-            await asyncio.wait([keeper, opened], return_when=asyncio.FIRST_COMPLETED)
+            either: list[asyncio.Future[Any]] = [keeper, opened]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not opened.done():
                 keeper.result()  # it failed to open: say why
             yield opened.result()

@@ -27,12 +27,12 @@ def qubo(problem: Any, *, shots: int = 100, seconds: float | None = None, device
         problem = problem.change_vartype("BINARY", inplace=False)
         linear = [[variable, float(bias)] for variable, bias in problem.linear.items()]
         quadratic = [[u, v, float(bias)] for (u, v), bias in problem.quadratic.items()]
-        body = {"linear": linear, "quadratic": quadratic, "offset": float(problem.offset)}
+        body: dict[str, Any] = {"linear": linear, "quadratic": quadratic, "offset": float(problem.offset)}
     elif isinstance(problem, Mapping) and problem:
         body = _from_dictionary(problem)
     else:
         raise PayloadError(f"a payload of type {type(problem).__name__} is no QUBO", hint=HINT)
-    biases = [entry[-1] for entry in (*body["linear"], *body["quadratic"])]
+    biases = [entry[-1] for part in ("linear", "quadratic") for entry in body[part]]
     if not all(math.isfinite(bias) for bias in biases):
         raise PayloadError("a QUBO's biases must be finite numbers")
     return Payload(kind="qubo", body=body, shots=shots, seconds=seconds, device=device, name="qubo")

@@ -52,6 +52,13 @@ class Cluster(Protocol):
     async def allocate(self, need: Need, within_s: float | None = None) -> Allocation | None:
         """Wait in line for what is needed, all of it at once; `None` if it was not granted `within_s`."""
 
+    @property
+    def keeps_qpu(self) -> bool:
+        """Whether the job holds a QPU that others may be waiting for."""
+
+    async def let_go_of_qpu(self) -> None:
+        """Give every hold of a QPU back; the rest of a block then queues task by task."""
+
     def fill_idle_nodes(self, spare: Sequence[Work]) -> None:
         """Run these on nodes that are held but idle; they may be dropped."""
 
@@ -65,8 +72,8 @@ class Strategy(Protocol):
     async def classical(self, tasks: Sequence[Work]) -> list[Any]:
         """Run the tasks of one classical phase; results in the order of the tasks."""
 
-    def quantum(self) -> AbstractAsyncContextManager[Allocation | None]:
-        """A quantum block: what holds the QPU while it is open, if anything does. Never nested."""
+    def quantum(self) -> AbstractAsyncContextManager[None]:
+        """A quantum block: what is held while it is open is used by its tasks. Never nested."""
 
     async def speculate(self, tasks: Sequence[Work]) -> None:
         """Take note of work that may be of use later."""
@@ -152,4 +159,3 @@ class World(Protocol):
 
     def check_task(self, task: Task) -> None:
         """Raise `NeedError` if no node of this world could ever run the task."""
-

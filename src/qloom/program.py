@@ -21,7 +21,7 @@ from qloom.journal.file import Journal
 from qloom.journal.replay import Memory
 from qloom.model import Payload, QuantumWork, Task, Work
 from qloom.payload import qubo
-from qloom.ports import Allocation, Clock, Strategy
+from qloom.ports import Clock, Strategy
 from qloom.shared import Shared, share
 from qloom.worlds.cluster import JobCluster
 from qloom.worlds.qpu import JobQpu
@@ -64,8 +64,8 @@ class Job:
         self._new_call: str | None = None
         self._open_calls: dict[asyncio.Task[Any], None] = {}
         self._beginning: asyncio.Task[None] | None = None
-        self._hold: SharedHold[Allocation | None] = SharedHold(strategy.quantum)
-        self._reservation: SharedHold[Allocation | None] = SharedHold(self._reserve)
+        self._hold: SharedHold[None] = SharedHold(strategy.quantum)
+        self._reservation: SharedHold[None] = SharedHold(self._reserve)
         self._blocks: list[_Block] = []
 
     # What a program calls
@@ -203,8 +203,8 @@ class Job:
         await self._ready()
         for block in self._blocks[-1:]:
             await block.hold()
-        async with self._hold.use() as held:
-            return await self._qpu.run(work, held)
+        async with self._hold.use():
+            return await self._qpu.run(work)
 
     async def _candidate(self, work: QuantumWork, instead: Work) -> Any:
         """Both implementations give the same kind of answer; the journal says which one ran, and why."""
@@ -226,13 +226,13 @@ class Job:
             return f"QPU {device} is not available"
         classical_s = instead.task.expected_s
         if classical_s is not None and wait_s > classical_s:
-            return f"QPU {device} is expected to be busy for {wait_s:.1f} s, {instead.task.name} takes {classical_s:.1f} s"
+            return f"QPU {device} is busy for {wait_s:.1f} s more, {instead.task.name} takes {classical_s:.1f} s"
         return ""
 
     @asynccontextmanager
-    async def _reserve(self) -> AsyncIterator[Allocation | None]:
-        async with self._hold.use() as held, self._qpu.reserve(held):
-            yield held
+    async def _reserve(self) -> AsyncIterator[None]:
+        async with self._hold.use(), self._qpu.reserve():
+            yield
 
     # Beginning, replaying, ending
 
@@ -252,9 +252,11 @@ class Job:
         for call, event in self._memory.calls.items():
             if call not in self._calls_repeated:
                 then = f"{event['kind']}({', '.join(event['names'])})"
-                now = f"the program now calls {self._new_call}" if self._new_call else "the program no longer makes it"
+                now = (
+                    f"the program now calls {self._new_call}" if self._new_call else "the program makes no such call"
+                )
                 raise ProgramChanged(
-                    f"call {event['order'] + 1} in the journal is {then} with other arguments or in another place; {now}",
+                    f"call {event['order'] + 1} of the journal, {then}, was not made again with the same arguments; {now}",
                     job=self.name,
                     hint="undo the change to the program or its parameters, or start a new run",
                 )
@@ -290,7 +292,7 @@ class Job:
 class _Block:
     """A quantum block of the program; it takes hold of the QPU with its first task that has to run."""
 
-    def __init__(self, reservation: SharedHold[Allocation | None]) -> None:
+    def __init__(self, reservation: SharedHold[None]) -> None:
         self._reservation = reservation
         self._stack = AsyncExitStack()
         self._holding: asyncio.Task[Any] | None = None

@@ -7,14 +7,15 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Coroutine
+import traceback
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from qloom.aio import see_through
 from qloom.broker.inprocess import InProcessBroker
-from qloom.errors import InputError, JournalError, QloomError
+from qloom.errors import InputError, JobError, JournalError, QloomError
 from qloom.journal import home
 from qloom.journal.file import VERSION, Event, Journal, read_events
 from qloom.journal.replay import Memory, recall
@@ -23,7 +24,7 @@ from qloom.ports import Requirements
 from qloom.program import Job
 from qloom.programs.load import Program, from_function, load_program
 from qloom.site import Site, site_from
-from qloom.strategies import make_strategy, parse_strategy
+from qloom.strategies import make_strategy
 from qloom.version import __version__
 from qloom.worlds import Surroundings, WorldEntry, world_entry
 from qloom.worlds.cluster import JobCluster
@@ -49,13 +50,14 @@ class Plan:
     def check(self) -> None:
         """Refuse what cannot run, before anything is written."""
         world_entry(self.world)
-        parse_strategy(self.strategy)
+        for strategy in self.strategy.split(","):
+            required = Requirements(cluster=None, nodes=self.site.nodes, options=self.options)  # type: ignore[arg-type]
+            make_strategy(strategy, required)
         if self.jobs < 1:
             raise InputError(f"--jobs must be at least 1, not {self.jobs}")
         if self.profile is not None and self.world != "virtual":
             raise InputError("a profile is only of use in virtual time", hint="--world virtual")
         self.program.check(self.parameters)
-        make_strategy(self.strategy, Requirements(cluster=None, nodes=self.site.nodes, options=self.options))  # type: ignore[arg-type]
 
     def as_event(self) -> dict[str, Any]:
         """The plan as the journal keeps it."""
@@ -200,91 +202,99 @@ class _Execution:
         name = self._directory.name if self._directory is not None else "in memory"
         return Outcome(name, self._directory, results, self._errors, events, notes)
 
-    async def _run_jobs(
-        self, journal: Journal, done: dict[str, Event]
-    ) -> tuple[list[Any], list[Event], list[str]]:
+    async def _run_jobs(self, journal: Journal, done: dict[str, Event]) -> tuple[list[Any], list[Event], list[str]]:
+        plan, directory = self._plan, self._directory
         world = self._entry.make(self._surroundings, journal.clock)
-        broker = InProcessBroker(world.devices, journal.clock, self._plan.site.overheads.queue_call_s)
-        names = [f"j{number}" for number in range(1, self._plan.jobs + 1)]
+        broker = InProcessBroker(world.devices, journal.clock, plan.site.overheads.queue_call_s)
+        runs: list[asyncio.Future[Any]] = []
         state = "interrupted"
-        runs: list[asyncio.Task[Any]] = []
         try:
-            for number, name in enumerate(names):
-                if name in done:
-                    recorded = journal.results.load(done[name]["result"])
-                    runs.append(asyncio.ensure_future(_return(recorded)))
+            for number in range(plan.jobs):
+                recorded = done.get(f"j{number + 1}")
+                if recorded is not None:
+                    runs.append(asyncio.get_running_loop().create_future())
+                    runs[-1].set_result(journal.results.load(recorded["result"]))
                 else:
-                    runs.append(asyncio.ensure_future(self._run_job(name, number, world, broker, journal)))
-            results = await asyncio.gather(*runs)
+                    job = run_job(plan, number, world, broker, journal, past=self._past, directory=directory)
+                    runs.append(asyncio.ensure_future(job))
+            results = [self._result(ended) for ended in await asyncio.gather(*runs, return_exceptions=True)]
             state = "failed" if self._errors else "done"
         finally:
-            if state == "interrupted":
-                for run in runs:
-                    run.cancel()
-                await see_through(asyncio.gather(*runs, return_exceptions=True))
+            for run in runs:
+                run.cancel()
+            await see_through(asyncio.gather(*runs, return_exceptions=True))
             await broker.close()
             await world.close()
             journal.record("run_ended", durable=True, state=state)
         if state == "done":
             world.require_all_free()
-        events = self._past + (journal.events if journal.events is not None else [])
-        if self._directory is not None:
-            events = read_events(self._directory)
+        events = read_events(directory) if directory is not None else self._past + (journal.events or [])
         return results, events, _notes(world)
 
-    async def _run_job(self, name: str, number: int, world: Any, broker: InProcessBroker, journal: Journal) -> Any:
-        recorder = journal.recorder(name)
-        cluster = JobCluster(world, broker, recorder)
-        strategy = make_strategy(
-            self._plan.strategy, Requirements(cluster, self._plan.site.nodes, options=self._plan.options)
-        )
-        memory = recall(self._past, name)
-        if not any(event["event"] == "job_submitted" and event["job"] == name for event in self._past):
-            recorder.record("job_submitted")
-        job = Job(
-            name,
-            strategy,
-            cluster,
-            JobQpu(broker, recorder),
-            journal,
-            memory,
-            seed=self._plan.seed + number,
-            shared_directory=None if self._directory is None else self._directory / "shared",
-            output_dir=self._output_directory(name),
-        )
-        try:
-            result = await job.run(self._plan.program.call(job, self._plan.parameters))
-        except asyncio.CancelledError:
-            recorder.record("job_ended", state="interrupted")
-            raise
-        except Exception as failure:
-            error = failure if isinstance(failure, QloomError) else _program_failed(failure, name)
-            self._errors.append(error)
-            recorder.record("job_ended", state="failed", error=error.as_dict())
+    def _result(self, ended: Any) -> Any:
+        if isinstance(ended, QloomError):
+            self._errors.append(ended)
             return None
-        recorder.record("job_ended", state="done", result=recorder.keep(result))
-        return result
+        if isinstance(ended, BaseException):
+            raise ended
+        return ended
 
-    def _output_directory(self, job: str) -> Path | None:
-        if self._directory is None or not self._entry.REAL_TIME:
-            return None
-        output = self._directory / "output" / job
-        output.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return output
+
+async def run_job(
+    plan: Plan,
+    number: int,
+    world: Any,
+    broker: InProcessBroker,
+    journal: Journal,
+    *,
+    past: Sequence[Event] = (),
+    directory: Path | None = None,
+) -> Any:
+    """Run one job of a plan to its end. If several strategies are named, the jobs take them in turn."""
+    name = f"j{number + 1}"
+    recorder = journal.recorder(name)
+    cluster = JobCluster(world, broker, recorder)
+    strategies = plan.strategy.split(",")
+    required = Requirements(cluster, plan.site.nodes, options=plan.options)
+    if not any(event["event"] == "job_submitted" and event["job"] == name for event in past):
+        recorder.record("job_submitted")
+    job = Job(
+        name,
+        make_strategy(strategies[number % len(strategies)], required),
+        cluster,
+        JobQpu(broker, cluster, recorder),
+        journal,
+        recall(past, name),
+        seed=plan.seed + number,
+        shared_directory=None if directory is None else directory / "shared",
+        output_dir=_output_directory(plan, directory, name),
+    )
+    try:
+        result = await job.run(plan.program.call(job, plan.parameters))
+    except asyncio.CancelledError:
+        recorder.record("job_ended", state="interrupted")
+        raise
+    except Exception as failure:
+        error = failure if isinstance(failure, QloomError) else _program_failed(failure, name)
+        recorder.record("job_ended", state="failed", error=error.as_dict())
+        raise error from failure
+    recorder.record("job_ended", state="done", result=recorder.keep(result))
+    return result
+
+
+def _output_directory(plan: Plan, directory: Path | None, job: str) -> Path | None:
+    if directory is None or not world_entry(plan.world).REAL_TIME:
+        return None
+    output = directory / "output" / job
+    output.parent.mkdir(mode=0o700, exist_ok=True)
+    output.mkdir(mode=0o700, exist_ok=True)
+    return output
 
 
 def _program_failed(failure: Exception, job: str) -> QloomError:
-    import traceback
-
-    from qloom.errors import JobError
-
     place = traceback.extract_tb(failure.__traceback__)[-1]
     where = f"{Path(place.filename).name}, line {place.lineno}"
     return JobError(f"the program raised {type(failure).__name__}: {failure} ({where})", job=job)
-
-
-async def _return(value: Any) -> Any:
-    return value
 
 
 def _notes(world: Any) -> list[str]:

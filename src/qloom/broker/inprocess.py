@@ -111,7 +111,9 @@ class InProcessBroker:
     async def drain(self, session: str) -> None:
         """Wait until no task of a session is queued or executing."""
         while waiting := [
-            self._results[task] for task, (_, _, own) in self._works.items() if own == session and task in self._results
+            self._results[task]
+            for task, (_, _, own) in self._works.items()
+            if own == session and task in self._results
         ]:
             await asyncio.wait(waiting)
             await asyncio.sleep(0)
@@ -165,7 +167,9 @@ class InProcessBroker:
         if runner.cancelled():
             self._ended(task, device, "cancelled")
         elif (error := runner.exception()) is not None:
-            failure = error if isinstance(error, QuantumFailed) else QuantumFailed(f"QPU {device}: {error}", job=work.job)
+            failure = (
+                error if isinstance(error, QuantumFailed) else QuantumFailed(f"QPU {device}: {error}", job=work.job)
+            )
             self._ended(task, device, "failed", error=str(failure))
             if result is not None and not result.done():
                 result.set_exception(failure)

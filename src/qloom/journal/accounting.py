@@ -133,7 +133,7 @@ class _Reader:
             if event["event"] == "resumed":
                 self._end_all(last_us)
                 self.history.gaps.append((last_us, event["at_us"]))
-            self._read(event, event.get("engine_us", event["at_us"]))
+            self._read(event, int(event.get("engine_us") or event["at_us"]))
             last_us = event["at_us"]
         self._end_all(last_us)
 
@@ -168,7 +168,9 @@ class _Reader:
                 for node in event["nodes"]:
                     self._begin((kind, job, event["work"], node), node, job, kind, at_us, event["name"])
             case "task_ended":
-                for key in [key for key in self._open if key[0] in ("task", "spare") and key[1:3] == (job, event["work"])]:
+                for key in [
+                    key for key in self._open if key[0] in ("task", "spare") and key[1:3] == (job, event["work"])
+                ]:
                     self._end(key, at_us, event["state"])
             case "quantum_queued":
                 self._requested[job, event["work"]] = at_us

@@ -87,7 +87,9 @@ def _open_for_writing(path: Path) -> int:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
-        raise JournalError(f"{path.parent.name} is still running", hint="end it first; a journal has one writer") from None
+        raise JournalError(
+            f"{path.parent.name} is still running", hint="end it first; a journal has one writer"
+        ) from None
     except OSError:
         pass  # a file system without locks: the run directory is private, so only the user can do harm
     whole = path.read_bytes()
@@ -109,7 +111,9 @@ def read_events(directory: Path) -> list[Event]:
         try:
             events.append(json.loads(line))
         except ValueError:
-            raise JournalError(f"{path}, line {place + 1}: not JSON", hint="the journal was changed or damaged") from None
+            raise JournalError(
+                f"{path}, line {place + 1}: not JSON", hint="the journal was changed or damaged"
+            ) from None
     if not events or events[0].get("event") != "run_started":
         raise JournalError(f"{path} holds no run", hint="the run was killed before it began; run it again")
     version = events[0].get("version", 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import time
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,11 @@ def runs_directory() -> Path:
 
 
 def new_run() -> Path:
-    """A new, private directory; its name sorts by time."""
-    for _ in range(100):
-        path = runs_directory() / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    """A new, private directory; its name is the time (UTC, to the microsecond), so names sort by time."""
+    for _ in range(1000):
+        now_us = time.time_ns() // 1000
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now_us // 1_000_000))
+        path = runs_directory() / f"{stamp}-{now_us % 1_000_000:06d}"
         try:
             runs_directory().mkdir(mode=0o700, parents=True, exist_ok=True)
             path.mkdir(mode=0o700)
@@ -40,7 +41,8 @@ def new_run() -> Path:
             continue
         except OSError as error:
             raise JournalError(
-                f"cannot write to {runs_directory()}: {error.strerror}", hint="set QLOOM_HOME to a directory you can write"
+                f"cannot write to {runs_directory()}: {error.strerror}",
+                hint="set QLOOM_HOME to a directory you can write",
             ) from None
         return path
     raise JournalError(f"no free name for a run in {runs_directory()}")

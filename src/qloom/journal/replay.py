@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ class Memory:
     durations_us: dict[str, int] = field(default_factory=dict)  # work id -> how long it ran
 
 
-def recall(events: list[Event], job: str | None = None) -> Memory:
+def recall(events: Sequence[Event], job: str | None = None) -> Memory:
     """The memory of one job of a run, or (job None) of all its jobs together."""
     memory = Memory()
     started: dict[tuple[str, str], int] = {}
@@ -29,7 +30,7 @@ def recall(events: list[Event], job: str | None = None) -> Memory:
                 memory.calls[event["call"]] = event
             case "task_started" | "quantum_started":
                 started[event["job"], event["work"]] = event["at_us"]
-            case ("task_ended" | "quantum_ended") if event["state"] == "done":
+            case "task_ended" | "quantum_ended" if event["state"] == "done":
                 memory.results.setdefault(event["work"], event["result"])
                 begun_us = started.get((event["job"], event["work"]), event["at_us"])
                 memory.durations_us.setdefault(event["work"], event["at_us"] - begun_us)

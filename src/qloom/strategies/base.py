@@ -36,8 +36,8 @@ class Strategy:
         """Run the tasks of one classical phase."""
         raise TypeError(f"{type(self).__name__} does not say how to run a classical phase")
 
-    def quantum(self) -> AbstractAsyncContextManager[Allocation | None]:
-        """A quantum block: what holds the QPU while it is open. Never nested."""
+    def quantum(self) -> AbstractAsyncContextManager[None]:
+        """A quantum block: what is held while it is open is used by its tasks. Never nested."""
         raise TypeError(f"{type(self).__name__} does not say how to hold a QPU")
 
     async def speculate(self, tasks: Sequence[Work]) -> None:

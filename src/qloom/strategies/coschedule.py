@@ -1,4 +1,4 @@
-"""All nodes and the whole QPU, for the whole job ( one heterogeneous Slurm job.:Elephant paper, listing 1; HPE, figure 2a)"""
+"""All nodes for the whole job, as `Static`. From: Elephant paper, listing 1; HPE, figure 2a."""
 
 from __future__ import annotations
 

@@ -45,12 +45,12 @@ class Malleable(Strategy):
                 await self._shrink()
 
     @asynccontextmanager
-    async def quantum(self) -> AsyncIterator[Allocation | None]:
+    async def quantum(self) -> AsyncIterator[None]:
         """Keep `min_nodes` while the result is awaited, and what overlapping work uses."""
         self._quantum_is_out = True
         try:
             await self._shrink()
-            yield self.held
+            yield
         finally:
             self._quantum_is_out = False
 
@@ -67,6 +67,7 @@ class Malleable(Strategy):
         if len(self.held.nodes) < least:
             # A task that needs more than was granted cannot go on with less, and waiting without a bound
             # while holding nodes could block others for ever: queue again, holding nothing.
+            await self.cluster.let_go_of_qpu()
             await self.held.release()
             self.held = await self.allocate(Need(nodes=least, qpu=self.qpu_hold))
         return self.held

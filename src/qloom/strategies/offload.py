@@ -1,4 +1,4 @@
-"""All nodes for the whole job; each quantum task waits in the QPU's queue. (QCE25, "baseline")"""
+"""All nodes for the whole job, as `Static`. From: QCE25, 'baseline'."""
 
 from __future__ import annotations
 

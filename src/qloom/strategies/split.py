@@ -34,14 +34,14 @@ class Split(Strategy):
         return await running
 
     @asynccontextmanager
-    async def quantum(self) -> AsyncIterator[Allocation | None]:
+    async def quantum(self) -> AsyncIterator[None]:
         """End the sub-job, begin the next one with its QPU, and give that back when the block ends."""
         async with self._chaining:
             await self.end()
             self.subjob = await self.allocate(Need(nodes=self.nodes, qpu=self.qpu_hold))
             subjob = self.subjob
         try:
-            yield subjob
+            yield
         finally:
             await subjob.release_qpu()
 

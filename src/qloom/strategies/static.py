@@ -26,9 +26,9 @@ class Static(Strategy):
         return await spread(tasks, self.held)
 
     @asynccontextmanager
-    async def quantum(self) -> AsyncIterator[Allocation | None]:
+    async def quantum(self) -> AsyncIterator[None]:
         """The nodes wait meanwhile."""
-        yield self.held
+        yield
 
     async def end(self) -> None:
         """Give everything back."""

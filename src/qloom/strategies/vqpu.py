@@ -1,4 +1,4 @@
-"""All nodes and one of N shares of the QPU, for the whole job; the wait for a turn is bounded. (Elephant paper, "virtual QPUs")"""
+"""All nodes for the whole job, as `Static`. From: Elephant paper, 'virtual QPUs'."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ class Allocation(AllocationPort):
         self._cluster.record("requested", lease=self.lease.id, nodes=missing, grow=True)
         cancel = self._world.clock.deadline(within_s, lambda: self._world.withdraw(request))
         try:
-            gained = await self._own(self._take_more(request), then=lambda: self._world.withdraw(request))
+            gained: int = await self._own(self._take_more(request), then=lambda: self._world.withdraw(request))
         finally:
             cancel()
         return gained > 0

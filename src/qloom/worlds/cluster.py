@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from qloom.aio import see_through
-from qloom.broker.inprocess import InProcessBroker
+from qloom.broker.inprocess import InProcessBroker, Session
 from qloom.errors import NeedError, TaskFailed
 from qloom.journal.file import Recorder
 from qloom.model import Need, QpuHold, Work
@@ -27,6 +27,7 @@ class JobCluster(Cluster):
         self._broker = broker
         self._recorder = recorder
         self._requests_made = 0
+        self.reservation: Session | None = None  # a device kept for a block, outside any allocation
 
     async def allocate(self, need: Need, within_s: float | None = None) -> Allocation | None:
         """Wait in line for all that is needed; the QPU's session is opened as soon as the lease is there."""
@@ -79,6 +80,41 @@ class JobCluster(Cluster):
         device = self._broker.choose(None) if qpu is not QpuHold.TASK else None
         name = f"{self._recorder.job}.{self._requests_made}"
         return Request(name, self._recorder.job, least_nodes, most_nodes, qpu, device, lease)
+
+    @property
+    def session(self) -> Session | None:
+        """The hold on a QPU that the job has now: in an allocation, or reserved for a block."""
+        held = [allocation.session for allocation in self.allocations if allocation.session is not None]
+        return held[0] if held else self.reservation
+
+    @property
+    def keeps_qpu(self) -> bool:
+        """Whether a QPU is held that others may be waiting for."""
+        return self.session is not None
+
+    async def let_go_of_qpu(self) -> None:
+        """Give every hold of a QPU back; the rest of a block then queues task by task."""
+        await self.end_reservation()
+        for allocation in list(self.allocations):
+            await allocation.release_qpu()
+
+    async def reserve(self) -> None:
+        """Keep a device for this job alone until `end_reservation`."""
+        device = self._broker.choose(None)
+        self.reservation = await self._broker.open_session(device, QpuHold.WHOLE)
+        self.record("reserved", session=self.reservation.id, device=device)
+
+    async def end_reservation(self) -> None:
+        """Give the reserved device back, once its tasks are done, if one is reserved."""
+        if (session := self.reservation) is None:
+            return
+        closing = asyncio.ensure_future(session.close())
+        try:
+            await see_through(closing)
+        finally:
+            if self.reservation is session:
+                self.reservation = None
+                self.record("unreserved", session=session.id, device=session.device)
 
     def fill_idle_nodes(self, spare: Sequence[Work]) -> None:
         """Run these on nodes that are held but idle."""

@@ -60,8 +60,9 @@ def anneal(body: Mapping[str, Any], shots: int, seed: int) -> Sample:
     import dimod
     from dwave.samplers import SimulatedAnnealingSampler
 
-    linear = {variable: bias for variable, bias in body["linear"]}
+    linear = dict(body["linear"])
     quadratic = {(u, v): bias for u, v, bias in body["quadratic"]}
     model = dimod.BinaryQuadraticModel(linear, quadratic, body["offset"], "BINARY")
-    best = SimulatedAnnealingSampler().sample(model, num_reads=shots, seed=seed).first
+    sampler: Any = SimulatedAnnealingSampler
+    best = sampler().sample(model, num_reads=shots, seed=seed).first
     return Sample({variable: int(best.sample[variable]) for variable in linear}, float(best.energy))

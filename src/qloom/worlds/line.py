@@ -25,7 +25,8 @@ class Line:
             needs_a_pass = request.qpu is not QpuHold.TASK and request.least_nodes > 0  # as Slurm's het jobs
             if not needs_a_pass and (grant := self.partitions.try_at_once(request)) is not None:
                 return grant
-        granted = self._grants[request.id] = asyncio.get_running_loop().create_future()
+        granted: asyncio.Future[Grant | None] = asyncio.get_running_loop().create_future()
+        self._grants[request.id] = granted
         self.partitions.enter(request)
         self._schedule()
         return await granted

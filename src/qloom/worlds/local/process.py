@@ -46,7 +46,8 @@ class WorkerProcess:
         finally:
             if log is not None:
                 output.close()
-        assert self._process.stdin is not None and self._process.stdout is not None  # noqa: S101
+        assert self._process.stdin is not None  # noqa: S101  both are pipes
+        assert self._process.stdout is not None  # noqa: S101
         self._input = self._process.stdin.fileno()
         self._output = self._process.stdout.fileno()
         os.set_blocking(self._input, False)
@@ -84,9 +85,9 @@ class WorkerProcess:
         except ProcessLookupError:
             pass
         self._process.wait()
-        assert self._process.stdin is not None and self._process.stdout is not None  # noqa: S101
-        self._process.stdin.close()
-        self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(WorkerDied(self._how_it_died()))
         self.ready.cancel()
@@ -144,7 +145,9 @@ class WorkerProcess:
 
     def _how_it_died(self) -> str:
         code = self._process.returncode
-        how = f"was killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exited with {code}"
+        how = (
+            f"was killed by {signal.Signals(-code).name}" if code is not None and code < 0 else f"exited with {code}"
+        )
         return f"{how}{self._last_words()}"
 
     def _last_words(self) -> str:

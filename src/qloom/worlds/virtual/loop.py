@@ -58,17 +58,17 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Virtual seconds."""
         return self.now_us / 1e6
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         """Call at this instant, after what was already asked for."""
         handle = _Handle(callback, args, context or contextvars.copy_context())
         self._ready.append(handle)
         return handle
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         """Call at a virtual time."""
         return self.call_at_us(round(when * 1e6), callback, *args, context=context)
 
-    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         """Call after some virtual time."""
         return self.call_at_us(self.now_us + round(delay * 1e6), callback, *args, context=context)
 
@@ -115,7 +115,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                     break
                 if not timers:
                     raise Deadlock(
-                        "nothing is left to happen: " + ("; ".join(self.why_stuck()) or "the program waits for itself"),
+                        "nothing is left to happen: "
+                        + ("; ".join(self.why_stuck()) or "the program waits for itself"),
                         hint="a job waits for something that nobody will give back",
                     )
                 when_us, _late, _number, handle = pop(timers)
@@ -236,4 +237,3 @@ class VirtualClock:
 def _wake(future: asyncio.Future[Any]) -> None:
     if not future.done():
         future.set_result(None)
-

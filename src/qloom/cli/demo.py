@@ -1,0 +1,84 @@
+"""`qloom demo`: one hybrid program under all strategies, on this machine and in virtual time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from qloom.cli import tables
+from qloom.cli.running import run_all
+from qloom.journal import home
+from qloom.journal.accounting import read_history
+from qloom.journal.file import read_events
+from qloom.programs.load import load_program
+from qloom.run import Plan
+from qloom.site import Site
+from qloom.strategies import STRATEGIES
+
+SHORT = {"classical_s": [0.77, 0.2, 0.2], "score_s": 0.54, "quantum_s": 1.2, "iterations": 2}
+PATIENCE = {"malleable": {"patience_s": 0.5}, "workflow": {"patience_s": 0.5}}  # as short as the program's times
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command of this file."""
+    app.command()(demo)
+
+
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the page goes.")] = Path("qloom-demo.html"),
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the table.")] = False,
+) -> None:
+    """Two jobs on three nodes, six strategies, two worlds: a table and a page with the timelines."""
+    console = Console(highlight=False)
+    if not quiet:
+        console.print(
+            "A hybrid program (classical tasks, a quantum task, a scoring task, twice), two jobs at once on three\n"
+            "nodes and one QPU: first for real on this machine (about a minute), then in virtual time.\n"
+        )
+    rows = {world: _compare(world, quiet) for world in ("local", "virtual")}
+    console.print(tables.side_by_side("two jobs, three nodes, one QPU", rows["local"], rows["virtual"]))
+    if not quiet:
+        console.print(_reading())
+    _draw(rows, output)
+    console.print(f"\ntimelines: {output.resolve()}", soft_wrap=True)
+
+
+def _compare(world: str, quiet: bool) -> list[dict[str, Any]]:
+    plans = [
+        Plan(
+            load_program("phases"),
+            SHORT,
+            strategy=strategy,
+            options=dict(PATIENCE.get(strategy, {})),
+            world=world,
+            site=Site(nodes=3),
+            jobs=2,
+        )
+        for strategy in STRATEGIES
+    ]
+    rows, errors = run_all(plans, quiet=quiet)
+    if errors:
+        raise errors[0]
+    return rows
+
+
+def _reading() -> str:
+    return (
+        "\nnode-s held is what a cluster bills; QPU-s held is time that nobody else could use the QPU. Strategies\n"
+        "that hold less let the two jobs overlap. Try your own: qloom compare phases --jobs 2 --world virtual"
+    )
+
+
+def _draw(rows: dict[str, list[dict[str, Any]]], output: Path) -> None:
+    from qloom.journal.page import write_page
+
+    histories = [
+        (f"{row['strategy']}, {row['world']}", read_history(read_events(home.find_run(row["run"]))))
+        for world_rows in rows.values()
+        for row in world_rows
+    ]
+    titles = {"local": "On this machine", "virtual": "In virtual time"}
+    write_page("qloom demo", [(titles[world], table) for world, table in rows.items()], histories, output)

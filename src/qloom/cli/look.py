@@ -1,0 +1,140 @@
+"""Commands that look at runs: runs, show, explain, timeline, schema."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from qloom.cli import tables
+from qloom.journal import home
+from qloom.journal.accounting import read_history
+from qloom.journal.file import FILE_NAME, read_events
+
+RunArgument = Annotated[str, typer.Argument(help="The id of a run, the start of one, a path, or last.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the essential.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    app.command()(runs)
+    app.command()(show)
+    app.command()(explain)
+    app.command()(timeline)
+    app.command()(schema)
+
+
+def runs(
+    limit: Annotated[int, typer.Option(help="How many, newest first; 0 for all.")] = 20,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the index of runs anew.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """List the runs on this machine, newest first."""
+    if rebuild:
+        home.rebuild_index()
+    rows = home.list_runs(max(0, limit) or None)
+    if as_json:
+        print(json.dumps(rows))
+    elif quiet:
+        for row in rows:
+            print(row["run"])
+    else:
+        table = Table(pad_edge=False, box=box.SIMPLE_HEAD)
+        for heading in ("run", "program", "strategy", "world", "jobs", "state"):
+            table.add_column(heading, no_wrap=heading != "program", overflow="fold")
+        for row in rows:
+            program = os.path.basename(str(row.get("program") or "?"))
+            cells = [row.get("strategy"), row.get("world"), row.get("jobs"), row["state"]]
+            table.add_row(row["run"], program, *(str(cell if cell is not None else "?") for cell in cells))
+        Console().print(table)
+
+
+def show(run: RunArgument = "last", as_json: Json = False, quiet: Quiet = False) -> None:
+    """What a run held and used, as a whole and for each job."""
+    directory = home.find_run(run)
+    events = read_events(directory)
+    total = tables.row(events, directory.name)
+    jobs = [tables.row(events, directory.name, job) for job in read_history(events).jobs]
+    if as_json:
+        print(json.dumps({**total, "per_job": jobs, "parameters": events[0]["parameters"]}))
+        return
+    console = Console(highlight=False)
+    if quiet:
+        console.print(" ".join(f"{figure}={total[figure]}" for figure in tables.COLUMNS.values()), soft_wrap=True)
+        return
+    start = events[0]
+    rows = [{**row, "job": row.get("job", "all")} for row in ([*jobs, total] if len(jobs) > 1 else jobs)]
+    title = f"{os.path.basename(start['program'])} under {start['strategy']}, {start['world']}"
+    console.print(tables.figures_table(title, rows, first="job"))
+    console.print(_waits(jobs))
+    console.print(f"journal: {directory / FILE_NAME}", markup=False, soft_wrap=True)
+
+
+def _waits(jobs: list[dict[str, Any]]) -> Table:
+    table = Table(pad_edge=False, box=box.SIMPLE_HEAD)
+    headings = ("job", "turnaround s", "wait for nodes s", "for QPU s", "slowdown", "energy kJ")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "job" else "right", no_wrap=True)
+    for row in jobs:
+        energy = "-" if row["energy_j"] is None else f"{row['energy_j'] / 1000:.1f}"
+        figures = ("turnaround_s", "node_wait_s", "qpu_wait_s", "bounded_slowdown")
+        table.add_row(row["job"], *(f"{row[figure]:.1f}" for figure in figures), energy)
+    return table
+
+
+def explain(run: RunArgument = "last", as_json: Json = False) -> None:
+    """What a run waits for and why, or where its time went, in plain words."""
+    from qloom.journal.explain import explain as explain_events
+
+    directory = home.find_run(run)
+    sentences = explain_events(read_events(directory), alive=_is_alive(directory))
+    if as_json:
+        print(json.dumps({"run": directory.name, "sentences": sentences}))
+    else:
+        for sentence in sentences:
+            Console(highlight=False).print(sentence, markup=False)
+
+
+def _is_alive(directory: Path) -> bool | None:
+    """Whether somebody writes the journal now; None if this file system cannot tell."""
+    try:
+        with open(directory / FILE_NAME, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False
+
+
+def timeline(
+    run: RunArgument = "last",
+    output: Annotated[Path, typer.Option("--output", "-o", help="The picture: .svg, .png or .html.")] = Path(
+        "timeline.svg"
+    ),
+    quiet: Quiet = False,
+) -> None:
+    """Draw who held what and when: nodes above, QPUs below, colour is the job, held but idle is hatched."""
+    from qloom.journal.timeline import draw_timeline
+
+    directory = home.find_run(run)
+    events = read_events(directory)
+    draw_timeline([(events[0]["strategy"], read_history(events))], output)
+    if not quiet:
+        print(output)
+
+
+def schema() -> None:
+    """Print the JSON schema of job files."""
+    from qloom.jobfile import jobfile_schema
+
+    print(json.dumps(jobfile_schema(), indent=2))

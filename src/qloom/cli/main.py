@@ -1,0 +1,86 @@
+"""`qloom`: run, compare and look at hybrid jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from qloom.cli import demo, look, running
+from qloom.errors import QloomError
+from qloom.version import __version__
+
+app = typer.Typer(
+    help="Run one hybrid classical-quantum program under any strategy, in any world.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"qloom {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def qloom(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Run one hybrid classical-quantum program under any strategy, in any world."""
+
+
+running.add_to(app)
+look.add_to(app)
+demo.add_to(app)
+
+
+def run() -> None:
+    """The entry point: errors are one line (or one JSON object), never a traceback."""
+    as_json = "--json" in sys.argv
+    try:
+        app(standalone_mode=False)
+    except QloomError as error:
+        sys.exit(report([error], as_json))
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(_say("interrupted: go on with qloom resume last", 130, as_json))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone
+        sys.exit(1)
+    except typer.Exit as done:
+        sys.exit(done.exit_code)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # click's own errors have one
+            raise
+        sys.exit(_say(str(error.format_message()), 2, as_json))
+
+
+def report(errors: list[QloomError], as_json: bool) -> int:
+    """Tell what went wrong; returns the exit code."""
+    if as_json:
+        print(json.dumps({"errors": [error.as_dict() for error in errors]}))
+    else:
+        console = Console(stderr=True, highlight=False)
+        for error in errors:
+            console.print(f"qloom: {error}", markup=False, soft_wrap=True)
+    return max(error.exit_code for error in errors)
+
+
+def _say(message: str, code: int, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({"errors": [{"error": "InputError", "message": message, "job": None, "hint": None}]}))
+    else:
+        print(f"qloom: {message}", file=sys.stderr)
+    return code
+
+
+__all__: list[Any] = ["app", "run"]

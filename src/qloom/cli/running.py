@@ -1,0 +1,169 @@
+"""Commands that run something: run, compare, resume."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from qloom.cli import tables, values
+from qloom.cli.progress import shown
+from qloom.errors import QloomError
+from qloom.programs.load import load_program
+from qloom.run import Outcome, Plan, execute
+from qloom.run import resume as resume_run
+
+ProgramArgument = Annotated[str, typer.Argument(help="file.py[:function], a job file (.toml), or a built-in: phases")]
+World = Annotated[str, typer.Option(help="Where it runs: local or virtual.")]
+Nodes = Annotated[int | None, typer.Option(help="Nodes of the cluster. [default: 3]")]
+Jobs = Annotated[int, typer.Option(help="How many copies of the program run at once.")]
+Set = Annotated[list[str], typer.Option("--set", help="A parameter of the program: name=value. Repeatable.")]
+Option = Annotated[list[str], typer.Option("--option", help="An option of the strategy: name=number. Repeatable.")]
+Qpu = Annotated[list[str], typer.Option("--qpu", help="A QPU: NAME:TECHNOLOGY[:offline]. Repeatable.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+SiteFile = Annotated[Path | None, typer.Option("--site", help="A site file (TOML): nodes, QPUs, watts.")]
+OverheadsFile = Annotated[Path | None, typer.Option("--overheads", help="Overheads for virtual time (TOML).")]
+Profile = Annotated[str | None, typer.Option(help="An earlier run whose durations and results virtual time takes.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    app.command()(run)
+    app.command()(compare)
+    app.command()(resume)
+
+
+def run(
+    program: ProgramArgument,
+    strategy: Annotated[
+        str, typer.Option(help="How nodes and QPU are held, e.g. malleable or malleable+share.")
+    ] = "offload",
+    world: World = "local",
+    nodes: Nodes = None,
+    jobs: Jobs = 1,
+    settings: Set = [],  # noqa: B006  typer makes a new one for each call
+    option: Option = [],  # noqa: B006
+    qpu: Qpu = [],  # noqa: B006
+    seed: Seed = 0,
+    site: SiteFile = None,
+    overheads: OverheadsFile = None,
+    profile: Profile = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a program and say what it held and used."""
+    plan = Plan(
+        load_program(program),
+        values.parse_settings(settings),
+        strategy=strategy,
+        options=values.parse_options(option),
+        world=world,
+        site=values.make_site(site, nodes, qpu, overheads),
+        jobs=jobs,
+        seed=seed,
+        profile=profile,
+    )
+    with shown(f"{program} under {strategy}", Console(stderr=True), not (as_json or quiet)) as progress:
+        outcome = execute(plan, listener=progress)
+    tell(outcome, as_json, quiet)
+
+
+def compare(
+    program: ProgramArgument,
+    strategies: Annotated[str, typer.Option(help="Names separated by commas, or all.")] = "all",
+    world: World = "local",
+    nodes: Nodes = None,
+    jobs: Jobs = 1,
+    settings: Set = [],  # noqa: B006
+    option: Option = [],  # noqa: B006
+    qpu: Qpu = [],  # noqa: B006
+    seed: Seed = 0,
+    site: SiteFile = None,
+    overheads: OverheadsFile = None,
+    profile: Profile = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a program under several strategies, one after the other, and compare what they cost."""
+    loaded = load_program(program)
+    place = values.make_site(site, nodes, qpu, overheads)
+    plans = [
+        Plan(
+            loaded,
+            values.parse_settings(settings),
+            strategy=strategy,
+            options=values.parse_options(option),
+            world=world,
+            site=place,
+            jobs=jobs,
+            seed=seed,
+            profile=profile,
+        )
+        for strategy in values.parse_strategies(strategies)
+    ]
+    rows, errors = run_all(plans, quiet=as_json or quiet)
+    if as_json:
+        print(json.dumps({"rows": rows, "errors": [error.as_dict() for error in errors]} if errors else rows))
+    else:
+        title = f"{program}: {jobs} {'job' if jobs == 1 else 'jobs'}, {place.nodes} nodes, {world}"
+        Console().print(tables.figures_table(title, rows))
+    if errors:
+        _fail(errors, as_json=False)
+
+
+def run_all(plans: list[Plan], *, quiet: bool) -> tuple[list[dict[str, Any]], list[QloomError]]:
+    """Carry out several plans; all are checked before the first one runs."""
+    for plan in plans:
+        plan.check()
+    rows, errors = [], []
+    for plan in plans:
+        with shown(f"{plan.strategy}, {plan.world}", Console(stderr=True), not quiet) as progress:
+            outcome = execute(plan, listener=progress)
+        rows.append(tables.row(outcome.events, outcome.run))
+        errors.extend(outcome.errors)
+    return rows, errors
+
+
+def resume(
+    run: Annotated[str, typer.Argument(help="The id of a run, the start of one, a path, or last.")] = "last",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a run that was killed, interrupted or failed; what its journal holds is not run again."""
+    with shown(f"resuming {run}", Console(stderr=True), not (as_json or quiet)) as progress:
+        outcome = resume_run(run, listener=progress)
+    tell(outcome, as_json, quiet)
+
+
+def tell(outcome: Outcome, as_json: bool, quiet: bool) -> None:
+    """Print what came of a run; raises if a job failed."""
+    rows = [tables.row(outcome.events, outcome.run)]
+    if as_json:
+        body: dict[str, Any] = {**rows[0], "results": outcome.results}
+        if outcome.errors:
+            body["errors"] = [error.as_dict() for error in outcome.errors]
+        print(json.dumps(body, default=str))
+    elif not outcome.errors:
+        for result in outcome.results:
+            print(result)
+    if not (as_json or quiet):
+        console = Console(stderr=True, highlight=False)
+        for note in outcome.notes:
+            console.print(f"note: {note}", markup=False)
+        console.print(tables.figures_table(f"run {outcome.run}", rows))
+    if outcome.errors:
+        _fail(outcome.errors, as_json)
+
+
+def _fail(errors: list[QloomError], as_json: bool) -> None:
+    """A job failed: the errors were part of the JSON already, or are told now, one line each."""
+    if not as_json:
+        console = Console(stderr=True, highlight=False)
+        for error in errors:
+            console.print(f"qloom: {error}", markup=False, soft_wrap=True)
+    raise typer.Exit(max(error.exit_code for error in errors))

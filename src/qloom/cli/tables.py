@@ -1,0 +1,53 @@
+"""How figures are shown: a table for people, rows for `--json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from qloom.journal.accounting import Account, account, read_history
+from qloom.journal.file import Event
+
+COLUMNS = {  # heading -> figure
+    "wall s": "wall_s",
+    "node-s held": "node_s_held",
+    "busy": "node_s_busy",
+    "QPU-s held": "qpu_s_held",
+    "busy ": "qpu_s_busy",
+    "vQPU-s": "vqpu_s_held",
+}
+
+
+def row(events: list[Event], run: str, job: str | None = None) -> dict[str, Any]:
+    """One row of `--json`: what was run, and all figures."""
+    start = events[0]
+    figures: Account = account(read_history(events), job)
+    told = {"strategy": start["strategy"], "world": start["world"], "jobs": start["jobs"], "run": run}
+    return {**told, **({"job": job} if job else {}), **figures.as_dict()}
+
+
+def figures_table(title: str, rows: list[dict[str, Any]], first: str = "strategy") -> Table:
+    """A table that fits 80 columns."""
+    table = Table(title=title, title_justify="left", pad_edge=False, box=box.SIMPLE_HEAD)
+    table.add_column(first, no_wrap=True)
+    for heading in COLUMNS:
+        table.add_column(heading.strip(), justify="right", no_wrap=True)
+    for values in rows:
+        table.add_row(str(values[first]), *(f"{values[figure]:.1f}" for figure in COLUMNS.values()))
+    return table
+
+
+def side_by_side(title: str, left: list[dict[str, Any]], right: list[dict[str, Any]]) -> Table:
+    """The same strategies in two worlds: wall time, node-seconds and QPU-seconds of each."""
+    table = Table(title=title, title_justify="left", pad_edge=False, box=box.SIMPLE_HEAD)
+    table.add_column("strategy", no_wrap=True)
+    shown = {"wall s": "wall_s", "node-s held": "node_s_held", "QPU-s held": "qpu_s_held"}
+    for heading in shown:
+        for rows in (left, right):
+            table.add_column(f"{heading}\n{rows[0]['world']}", justify="right", no_wrap=True)
+    for one, other in zip(left, right, strict=True):
+        cells = [f"{values[figure]:.1f}" for figure in shown.values() for values in (one, other)]
+        table.add_row(str(one["strategy"]), *cells)
+    return table

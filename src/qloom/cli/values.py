@@ -1,0 +1,60 @@
+"""Reading what users type: `--set name=value`, strategies, sites."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from qloom.errors import InputError
+from qloom.site import Site, parse_qpu, read_site, site_from
+from qloom.strategies import STRATEGIES
+
+
+def parse_settings(texts: list[str]) -> dict[str, Any]:
+    """`name=value` pairs; a value is a number, true/false, a list (`1,2,3`) or text."""
+    settings: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise InputError(f"{text!r} is no setting", hint="--set name=value")
+        settings[name] = parse_value(value)
+    return settings
+
+
+def parse_value(text: str) -> Any:
+    """A TOML value, a comma-separated list of them, or else the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        pass
+    return [parse_value(part.strip()) for part in text.split(",")] if "," in text else text
+
+
+def parse_options(texts: list[str]) -> dict[str, float]:
+    """`--option name=number` pairs for a strategy."""
+    options = parse_settings(texts)
+    for name, value in options.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InputError(f"--option {name} must be a number, not {value!r}")
+    return options
+
+
+def parse_strategies(text: str) -> list[str]:
+    """`all`, or names separated by commas."""
+    names = list(STRATEGIES) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise InputError("no strategy was named", hint=f"--strategies all, or some of {','.join(STRATEGIES)}")
+    return names
+
+
+def make_site(file: Path | None, nodes: int | None, qpus: list[str], overheads: Path | None) -> Site:
+    """The site file, with what was said on the command line on top."""
+    values = read_site(file) if file is not None else {}
+    if nodes is not None:
+        values["nodes"] = nodes
+    if qpus:
+        values["qpus"] = [parse_qpu(text) for text in qpus]
+    if overheads is not None:
+        values["overheads"] = read_site(overheads)
+    return site_from(values, str(file) if file else "the site")

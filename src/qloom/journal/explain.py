@@ -1,0 +1,213 @@
+"""What a run waits for and why, or where its time went: plain words, from the journal alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from qloom.journal.durations import human_s, human_us
+from qloom.journal.file import Event
+from qloom.journal.standing import JobStanding, Standing, standing
+from qloom.journal.summary import candidates_in_words, ended_in_words, where_time_went
+
+NAMED_AT_MOST = 6
+
+
+def explain(
+    events: Sequence[Event], *, alive: bool | None = None, now_us: int | None = None, run: str = "last"
+) -> list[str]:
+    """One short sentence a line.
+
+    `alive` says whether the process that writes the journal is still there (None: not known), `now_us` how long
+    ago the run began, if that is later than the last event, and `run` what to call it in advice.
+    """
+    if not events:
+        return ["the journal is empty: the run was killed before it began"]
+    now = standing(events)
+    lines = [_headline(now)]
+    lines += [
+        f"it was resumed at {human_us(at_us)}, {human_us(at_us - since_us)} after it had stopped"
+        for since_us, at_us in now.breaks
+    ]
+    if now.ended is not None:
+        return lines + where_time_went(events, now) + _advice(now.ended, run)
+    if alive is False:
+        lines.append(f"the run was killed or its process is gone: qloom resume {run}")
+        lines.append("this is where it stood:")
+    elif now_us is not None:
+        now.now_us = max(now.now_us, now_us)
+    if not now.jobs:
+        lines.append("no job has been submitted yet")
+    for job in now.jobs.values():
+        lines += _job_lines(now, job)
+    return lines
+
+
+def _headline(now: Standing) -> str:
+    start = now.start
+    count = start.get("jobs", 1)
+    program = start.get("program") or "the program"
+    what = f"{program}, {_count(count, 'job')} under {start.get('strategy', 'an unknown strategy')}"
+    where = f"in world {start['world']}" if "world" in start else "in an unknown world"
+    length = human_us(now.now_us)
+    if now.ended is None:
+        return f"{what} {where}: {length} after it began"
+    state = now.ended.get("state", "over")
+    return f"{what} {where}: {'was interrupted' if state == 'interrupted' else state} after {length}"
+
+
+def _advice(ended: Event, run: str) -> list[str]:
+    if ended.get("state") == "interrupted":
+        return [f"what is done is kept; to go on: qloom resume {run}"]
+    if ended.get("state") == "failed":
+        return [f"what is done is kept; to try the rest again: qloom resume {run}"]
+    return []
+
+
+def _job_lines(now: Standing, job: JobStanding) -> list[str]:
+    who = f"job {job.name}"
+    if job.ended is not None:
+        return [ended_in_words(job)]
+    lines = [_request_in_words(now, job, request) for request in job.requests.values()]
+    lines += [_queued_in_words(now, job, task) for task in job.queued.values()]
+    lines += [
+        f"{who} has {job.names.get(work, 'a quantum task')} executing on QPU {task['device']}"
+        f" (for {human_us(now.now_us - task['at_us'])})"
+        for work, task in job.executing.items()
+    ]
+    firm = [task for task in job.tasks.values() if not task.get("spare")]
+    spare = [task for task in job.tasks.values() if task.get("spare")]
+    if firm:
+        lines.append(f"{who} runs {_count(len(firm), 'task')}: {_tasks(now, firm)}")
+    if not lines:
+        lines.append(_in_between(now, job))
+    if spare:
+        lines.append(f"{who} does spare work meanwhile: {_tasks(now, spare)}")
+    if job.idle_nodes and not (firm and not job.queued and not job.executing):
+        lines.append(f"{who} holds {_names(job.idle_nodes)} idle meanwhile")
+    if job.went_without is not None and firm:
+        request, at_us = job.went_without
+        asked = f"{_count(request['nodes'], 'more node' if request.get('grow') else 'node')}"
+        lines.append(f"{who} asked for {asked} and went on without after {human_us(at_us - request['at_us'])}")
+    return lines + candidates_in_words(job)
+
+
+def _request_in_words(now: Standing, job: JobStanding, request: Event) -> str:
+    waited = human_us(now.now_us - request["at_us"])
+    device, hold = request.get("device"), request.get("hold")
+    wants_qpu = bool(device) and hold in ("whole", "share")
+    if request.get("grow"):
+        patience_s = (now.start.get("options") or {}).get("patience_s")
+        bound = f" of {human_s(patience_s)}" if patience_s is not None else ""
+        more = _count(request["nodes"], "more node")
+        what = f"job {job.name} waits up to its patience{bound} for {more}, {waited} so far"
+    else:
+        things = [_count(request["nodes"], "node")] if request["nodes"] else []
+        things += [f"{'QPU' if hold == 'whole' else 'a share of QPU'} {device}"] if wants_qpu else []
+        what = f"job {job.name} has waited {waited} for {' and '.join(things)}"
+    reasons = _node_reasons(now, request) if request["nodes"] else []
+    reasons += _qpu_reasons(now, str(device), str(hold)) if wants_qpu else []
+    ahead = _ahead(now, job, request)
+    if ahead and not reasons:
+        reasons.append(f"{_names(ahead)} came first")
+    return f"{what}: {'; '.join(reasons) or 'it is free, and will be granted at the next turn'}"
+
+
+def _node_reasons(now: Standing, request: Event) -> list[str]:
+    holders = [(job.name, job.nodes) for job in now.jobs.values() if job.nodes and job.name != request["job"]]
+    own = now.jobs[request["job"]].nodes
+    free = now.start.get("site", {}).get("nodes", 0) - sum(len(nodes) for _, nodes in holders) - len(own)
+    if free >= (1 if request.get("grow") else request["nodes"]):
+        return []
+    reasons = [f"job {name} holds {_names(nodes)}" for name, nodes in holders]
+    return reasons or ([f"it holds {_names(own)} itself"] if own else [])
+
+
+def _qpu_reasons(now: Standing, device: str, hold: str) -> list[str]:
+    reasons = _away(now, device)
+    reasons += [f"job {name} holds the whole QPU" for name in now.owners(device, "whole")]
+    sharers = now.owners(device, "share")
+    if sharers and (hold == "whole" or len(sharers) >= _shares(now, device)):
+        reasons += [f"job {name} holds a share of it" for name in sharers]
+    return reasons
+
+
+def _shares(now: Standing, device: str) -> int:
+    return next((int(qpu.get("shares", 1)) for qpu in _qpus(now) if qpu.get("name") == device), 1)
+
+
+def _qpus(now: Standing) -> list[dict[str, Any]]:
+    return list(now.start.get("site", {}).get("qpus") or [])
+
+
+def _away(now: Standing, device: str) -> list[str]:
+    """The site says when a device is away."""
+    for qpu in _qpus(now):
+        if qpu.get("name") == device:
+            if qpu.get("offline"):
+                return [f"QPU {device} is offline"]
+            for begin_s, until_s in qpu.get("outages_s") or ():
+                if begin_s * 1e6 <= now.now_us and (until_s is None or now.now_us < until_s * 1e6):
+                    back = "no return is planned" if until_s is None else f"back at {human_s(until_s)}"
+                    return [f"QPU {device} is away, {back}"]
+    return []
+
+
+def _ahead(now: Standing, job: JobStanding, request: Event) -> list[str]:
+    """Jobs before it in the same line: a line is first come first served, one for nodes and one for each QPU."""
+    return list(
+        dict.fromkeys(
+            f"job {name}"
+            for name, other in now.requests()
+            if other["n"] < request["n"]
+            and name != job.name
+            and ((other["nodes"] and request["nodes"]) or other.get("device") == request.get("device"))
+        )
+    )
+
+
+def _queued_in_words(now: Standing, job: JobStanding, task: Event) -> str:
+    device = task["device"]
+    what = f"job {job.name} has waited {human_us(now.now_us - task['at_us'])} for QPU {device}"
+    running = now.executing(device)
+    before = [name for name, other in now.queue(device) if other["n"] < task["n"]]
+    owners = [name for name in now.owners(device, "whole") if name != job.name]
+    reasons = _away(now, device) + [f"job {name} holds the whole QPU" for name in owners]
+    if ahead := len(running) + len(before):
+        details = [f"{name} executing for {human_us(now.now_us - other['at_us'])}" for name, other in running]
+        details += [f"{name} queued" for name in before]
+        verb = "is" if ahead == 1 else "are"
+        reasons.append(f"{_count(ahead, 'quantum task')} {verb} ahead of it ({_names(details)})")
+    return f"{what}: {'; '.join(reasons) or 'it is next'}"
+
+
+def _in_between(now: Standing, job: JobStanding) -> str:
+    """Nothing runs or waits by name: the program computes by itself, or a quantum block waits for its session."""
+    quantum = [call for call in job.calls.values() if call["kind"] == "quantum"]
+    if not quantum:
+        spare = any(task.get("spare") for task in job.tasks.values())
+        if job.calls and spare:
+            return f"job {job.name} waits for the result of work that was begun as spare"
+        if job.calls:
+            return f"job {job.name} is about to run {_names(list(job.calls.values())[-1]['names'])}"
+        return f"job {job.name} is between two phases, in the program's own code"
+    for device in [str(qpu.get("name")) for qpu in _qpus(now)]:
+        others = [name for name in now.owners(device, "whole") if name != job.name]
+        others += [name for name, _ in now.executing(device) if name != job.name]
+        reasons = _away(now, device) + [f"job {name} uses it" for name in dict.fromkeys(others)]
+        if reasons:
+            return f"job {job.name} waits for a hold on QPU {device}: {'; '.join(reasons)}"
+    return f"job {job.name} is about to send {_names(quantum[-1]['names'])} to a QPU"
+
+
+def _tasks(now: Standing, tasks: list[Event]) -> str:
+    return _names([f"{t['name']} on {_names(t['nodes'])} (for {human_us(now.now_us - t['at_us'])})" for t in tasks])
+
+
+def _names(names: Sequence[str]) -> str:
+    more = [f"and {len(names) - NAMED_AT_MOST} more"] if len(names) > NAMED_AT_MOST else []
+    return ", ".join([*names[:NAMED_AT_MOST], *more])
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -1,0 +1,37 @@
+"""A timeline as a file: svg, png, or a page that stands alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from qloom.errors import InputError
+from qloom.journal.page import account_tables, page
+from qloom.journal.picture import picture
+from qloom.journal.results import write_atomically
+from qloom.journal.rows import Run
+
+__all__ = ["Run", "draw_timeline", "write_view"]
+
+
+def draw_timeline(runs: Sequence[Run], path: Path, *, title: str = "qloom timeline") -> None:
+    """Draw runs, each `(name, events)`, under one another on one time axis; the suffix says what kind of file."""
+    if not runs:
+        raise InputError("there is no run to draw", hint="make one with: qloom run PROGRAM")
+    match path.suffix.lower():
+        case ".svg" | ".png" as suffix:
+            write_view(path, picture(runs, suffix[1:]))
+        case ".html" | ".htm":
+            write_view(path, page(title, account_tables(runs), runs).encode())
+        case suffix:
+            raise InputError(f"cannot draw a {suffix or 'file without a suffix'}", hint="use .svg, .png or .html")
+
+
+def write_view(path: Path, data: bytes) -> None:
+    """Write a file for the user, all of it or nothing."""
+    if not path.parent.is_dir():
+        raise InputError(f"there is no directory {path.parent}", hint="make it, or name another file")
+    try:
+        write_atomically(path, data)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,134 @@
+"""No strategy leaks a resource, deadlocks or loses a result, whatever the program, the load and the moment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import defaultdict
+
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as some
+
+from qloom.errors import QloomError
+from qloom.journal.accounting import account, read_history
+from qloom.site import Overheads, Qpu, Site
+from qloom.strategies import STRATEGIES
+from qloom.worlds.virtual.world import Faults
+from tests.simulation.harness import simulate
+
+HOLDS = ["", "+whole", "+share", "+task"]
+NAMES = [name + hold for name in STRATEGIES for hold in HOLDS]
+SECONDS = some.sampled_from([0.0, 0.1, 0.5, 1.0, 2.5, 7.0])
+PATIENT = settings(
+    max_examples=int(os.environ.get("QLOOM_EXAMPLES", "300")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    print_blob=True,
+)
+
+
+def tasks(most_nodes: int = 3) -> some.SearchStrategy[list[tuple[float, int]]]:
+    nodes = some.sampled_from([1, 1, 1, *range(1, most_nodes + 1)])
+    return some.lists(some.tuples(SECONDS, nodes), min_size=1, max_size=4)
+
+
+def steps() -> some.SearchStrategy[tuple[object, ...]]:
+    inner = some.one_of(
+        some.tuples(some.just("classical"), tasks(2)),
+        some.tuples(some.just("quantum"), SECONDS),
+        some.tuples(some.just("several"), some.lists(SECONDS, min_size=2, max_size=3)),
+    )
+    return some.one_of(
+        some.tuples(some.just("classical"), tasks()),
+        some.tuples(some.just("quantum"), SECONDS),
+        some.tuples(some.just("overlap"), tasks(), SECONDS),
+        some.tuples(some.just("behind"), tasks(), SECONDS),
+        some.tuples(some.just("several"), some.lists(SECONDS, min_size=2, max_size=3)),
+        some.tuples(some.just("block"), some.lists(inner, min_size=1, max_size=4)),
+        some.tuples(some.just("speculate"), tasks(2), SECONDS),
+        some.tuples(some.just("candidate"), SECONDS, SECONDS),
+        some.tuples(some.just("abandon"), tasks(), SECONDS),
+    )
+
+
+PROGRAMS = some.lists(some.lists(steps(), min_size=1, max_size=5), min_size=1, max_size=5)
+CHOSEN = some.lists(some.sampled_from(NAMES), min_size=1, max_size=4)
+OVERHEAD = some.sampled_from([0.0, 0.01, 0.05, 0.3])
+OVERHEADS = some.builds(
+    Overheads,
+    tick_s=some.sampled_from([0.0, 0.0, 0.3, 1.0]),
+    grant_s=OVERHEAD,
+    worker_start_s=OVERHEAD,
+    grow_s=OVERHEAD,
+    shrink_s=OVERHEAD,
+    release_s=OVERHEAD,
+    queue_call_s=OVERHEAD,
+    task_s=OVERHEAD,
+)
+QPUS = some.sampled_from(
+    [
+        (Qpu(shares=2),),
+        (Qpu(shares=1),),
+        (Qpu(shares=3, lanes=2),),
+        (Qpu(name="a", shares=2), Qpu(name="b", shares=4)),
+        (Qpu(shares=2, outages_s=((1.0, 4.0), (9.0, 20.0))),),
+    ]
+)
+SITES = some.builds(Site, nodes=some.sampled_from([3, 3, 4]), qpus=QPUS, overheads=OVERHEADS)
+
+
+def require_sound(events: list[dict], lanes: int = 1) -> None:  # type: ignore[type-arg]
+    """A node has one holder and runs one task at a time, a QPU as many as it has lanes; busy is within held."""
+    history = read_history(events)
+    by_resource = defaultdict(list)
+    for interval in history.intervals:
+        assert interval.state != "open", f"still open at the end: {interval}"
+        # A lease is held until the engine has taken it back; the broker's reservations are a line of their own.
+        kind = {"task": "busy", "spare": "busy", "qpu": "lease" if interval.label else "reservation"}
+        by_resource[kind.get(interval.kind, interval.kind), interval.resource].append(interval)
+    for (kind, _resource), intervals in by_resource.items():
+        at_once = {"vqpu": 1000, "quantum": lanes}.get(kind, 1)
+        intervals.sort(key=lambda interval: (interval.begin_us, interval.end_us))
+        ends: list[int] = []
+        for interval in intervals:
+            ends = [end_us for end_us in ends if end_us > interval.begin_us]
+            ends.append(interval.end_us)
+            assert len(ends) <= at_once, f"{kind}: {interval} begins while {len(ends) - 1} others are there"
+    total = account(history)
+    assert total.node_s_busy <= total.node_s_held + 1e-6
+
+
+@PATIENT
+@given(programs=PROGRAMS, chosen=CHOSEN, site=SITES)
+def test_every_program_ends_with_the_same_results_whoever_else_runs(programs, chosen, site):
+    together = simulate(programs, chosen, site)
+    require_sound(together.events, max(qpu.lanes for qpu in site.qpus))
+    for steps, outcome in zip(programs, together.outcomes, strict=True):
+        assert not isinstance(outcome, BaseException), outcome
+        alone = simulate([steps], ["offload"], Site(nodes=site.nodes)).outcomes[0]
+        assert outcome == alone
+
+
+@PATIENT
+@given(
+    programs=PROGRAMS,
+    chosen=CHOSEN,
+    site=SITES,
+    faults=some.builds(
+        Faults,
+        seed=some.integers(0, 1000),
+        task_rate=some.sampled_from([0.0, 0.05, 0.3]),
+        quantum_rate=some.sampled_from([0.0, 0.1, 0.3]),
+    ),
+    cancel_at_s=some.dictionaries(some.integers(0, 4), some.floats(0, 30, allow_nan=False), max_size=4),
+)
+def test_faults_and_cancellation_at_any_moment_leave_nothing_behind(programs, chosen, site, faults, cancel_at_s):
+    note(f"faults seed: {faults.seed}")
+    cancel_at_s = {job: at_s for job, at_s in cancel_at_s.items() if job < len(programs)}
+    ended = simulate(programs, chosen, site, faults=faults, cancel_at_s=cancel_at_s)
+    require_sound(ended.events, max(qpu.lanes for qpu in site.qpus))
+    for number, outcome in enumerate(ended.outcomes):
+        if isinstance(outcome, asyncio.CancelledError):
+            assert number in cancel_at_s
+        elif isinstance(outcome, QloomError):
+            assert "injected fault" in str(outcome)
