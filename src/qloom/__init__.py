@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from qloom.model import CommandResult, Payload, Sample, Task, call, command, task
     from qloom.payload import delay, qubo
     from qloom.program import Job
-    from qloom.run import Outcome, resume, run
+    from qloom.runner import Outcome, resume, run
     from qloom.site import Overheads, Qpu, Site, Watts
     from qloom.version import __version__
 
@@ -22,7 +22,7 @@ _WHERE = {
     "InputError": "errors",
     "Job": "program",
     "JobError": "errors",
-    "Outcome": "run",
+    "Outcome": "runner",
     "Overheads": "site",
     "Payload": "model",
     "QloomError": "errors",
@@ -36,8 +36,8 @@ _WHERE = {
     "command": "model",
     "delay": "payload",
     "qubo": "payload",
-    "resume": "run",
-    "run": "run",
+    "resume": "runner",
+    "run": "runner",
     "task": "model",
 }
 
@@ -69,6 +69,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'qloom' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"qloom.{_WHERE[name]}"), name)
-    globals()[name] = value  # `run` is also the name of a module: what users mean is the function
-    return value
+    return getattr(importlib.import_module(f"qloom.{_WHERE[name]}"), name)

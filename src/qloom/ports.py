@@ -54,7 +54,7 @@ class Cluster(Protocol):
 
     @property
     def keeps_qpu(self) -> bool:
-        """Whether the job holds a QPU that others may be waiting for."""
+        """Whether a quantum block of the job holds a QPU that others may be waiting for."""
 
     async def let_go_of_qpu(self) -> None:
         """Give every hold of a QPU back; the rest of a block then queues task by task."""

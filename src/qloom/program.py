@@ -102,9 +102,11 @@ class Job:
         """Keep one hold of the QPU over all quantum tasks inside."""
         block = _Block(self._reservation)
         self._blocks.append(block)
+        self._cluster.open_blocks += 1
         try:
             yield
         finally:
+            self._cluster.open_blocks -= 1
             self._blocks.remove(block)
             await block.close()
 
@@ -256,7 +258,7 @@ class Job:
                     f"the program now calls {self._new_call}" if self._new_call else "the program makes no such call"
                 )
                 raise ProgramChanged(
-                    f"call {event['order'] + 1} of the journal, {then}, was not made again with the same arguments; {now}",
+                    f"call {event['order'] + 1} of the journal, {then}, was not made again as it was; {now}",
                     job=self.name,
                     hint="undo the change to the program or its parameters, or start a new run",
                 )

@@ -12,7 +12,7 @@ from qloom.journal.file import Event, Journal
 from qloom.model import call, task
 from qloom.payload import delay
 from qloom.programs.load import Program
-from qloom.run import Plan, run_job
+from qloom.runner import Plan, run_job
 from qloom.site import Site
 from qloom.worlds.virtual import entry
 from qloom.worlds.virtual.world import Faults, VirtualWorld

@@ -21,7 +21,7 @@ from qloom.jobfile.qubofile import read_qubo, write_sample
 from qloom.jobfile.template import fill
 from qloom.journal.file import FILE_NAME, read_events
 from qloom.model import Sample
-from qloom.run import Outcome, resume, run
+from qloom.runner import Outcome, resume, run
 from qloom.site import Qpu, Site
 
 Recorded = tuple[str, Outcome]

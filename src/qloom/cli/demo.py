@@ -11,10 +11,9 @@ from rich.console import Console
 from qloom.cli import tables
 from qloom.cli.running import run_all
 from qloom.journal import home
-from qloom.journal.accounting import read_history
 from qloom.journal.file import read_events
 from qloom.programs.load import load_program
-from qloom.run import Plan
+from qloom.runner import Plan
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
 
@@ -35,11 +34,16 @@ def demo(
     console = Console(highlight=False)
     if not quiet:
         console.print(
-            "A hybrid program (classical tasks, a quantum task, a scoring task, twice), two jobs at once on three\n"
-            "nodes and one QPU: first for real on this machine (about a minute), then in virtual time.\n"
+            "One hybrid program (classical tasks, a quantum task, a scoring task; twice),\n"
+            "two jobs at once, three nodes, one QPU: first for real on this machine (about\n"
+            "a minute), then in virtual time.\n"
         )
     rows = {world: _compare(world, quiet) for world in ("local", "virtual")}
-    console.print(tables.side_by_side("two jobs, three nodes, one QPU", rows["local"], rows["virtual"]))
+    console.print(
+        tables.side_by_side(
+            "two jobs, three nodes, one QPU: held, for real and in virtual time", rows["local"], rows["virtual"]
+        )
+    )
     if not quiet:
         console.print(_reading())
     _draw(rows, output)
@@ -67,18 +71,24 @@ def _compare(world: str, quiet: bool) -> list[dict[str, Any]]:
 
 def _reading() -> str:
     return (
-        "\nnode-s held is what a cluster bills; QPU-s held is time that nobody else could use the QPU. Strategies\n"
-        "that hold less let the two jobs overlap. Try your own: qloom compare phases --jobs 2 --world virtual"
+        "node-s: node-seconds held, what a cluster bills. QPU-s: QPU-seconds held. A job\n"
+        "that holds less lets the other one run meanwhile. Next, try:\n"
+        "  qloom compare phases --jobs 2 --world virtual --set quantum_s=60"
     )
 
 
 def _draw(rows: dict[str, list[dict[str, Any]]], output: Path) -> None:
     from qloom.journal.page import write_page
 
-    histories = [
-        (f"{row['strategy']}, {row['world']}", read_history(read_events(home.find_run(row["run"]))))
+    timelines = [
+        (f"{row['strategy']}, {row['world']}", read_events(home.find_run(row["run"])))
         for world_rows in rows.values()
         for row in world_rows
     ]
     titles = {"local": "On this machine", "virtual": "In virtual time"}
-    write_page("qloom demo", [(titles[world], table) for world, table in rows.items()], histories, output)
+    left_out = ("run", "world", "jobs")  # the same in every row of a table, or of no use on a page
+    tables_shown = [
+        (titles[world], [{name: row[name] for name in row if name not in left_out} for row in table])
+        for world, table in rows.items()
+    ]
+    write_page("qloom demo", tables_shown, timelines, output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -96,7 +97,11 @@ def explain(run: RunArgument = "last", as_json: Json = False) -> None:
     from qloom.journal.explain import explain as explain_events
 
     directory = home.find_run(run)
-    sentences = explain_events(read_events(directory), alive=_is_alive(directory))
+    events = read_events(directory)
+    epoch_us = events[0].get("epoch_us")
+    alive = _is_alive(directory)
+    now_us = time.time_ns() // 1000 - epoch_us if alive and epoch_us is not None else None
+    sentences = explain_events(events, alive=alive, now_us=now_us, run=run)
     if as_json:
         print(json.dumps({"run": directory.name, "sentences": sentences}))
     else:
@@ -128,7 +133,8 @@ def timeline(
 
     directory = home.find_run(run)
     events = read_events(directory)
-    draw_timeline([(events[0]["strategy"], read_history(events))], output)
+    title = f"{os.path.basename(events[0]['program'])} under {events[0]['strategy']}, {events[0]['world']}"
+    draw_timeline([(events[0]["strategy"], events)], output, title=title)
     if not quiet:
         print(output)
 

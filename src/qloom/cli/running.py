@@ -13,8 +13,8 @@ from qloom.cli import tables, values
 from qloom.cli.progress import shown
 from qloom.errors import QloomError
 from qloom.programs.load import load_program
-from qloom.run import Outcome, Plan, execute
-from qloom.run import resume as resume_run
+from qloom.runner import Outcome, Plan, execute
+from qloom.runner import resume as resume_run
 
 ProgramArgument = Annotated[str, typer.Argument(help="file.py[:function], a job file (.toml), or a built-in: phases")]
 World = Annotated[str, typer.Option(help="Where it runs: local or virtual.")]

@@ -40,10 +40,10 @@ def figures_table(title: str, rows: list[dict[str, Any]], first: str = "strategy
 
 
 def side_by_side(title: str, left: list[dict[str, Any]], right: list[dict[str, Any]]) -> Table:
-    """The same strategies in two worlds: wall time, node-seconds and QPU-seconds of each."""
+    """The same strategies in two worlds: wall time, and node-seconds and QPU-seconds held."""
     table = Table(title=title, title_justify="left", pad_edge=False, box=box.SIMPLE_HEAD)
     table.add_column("strategy", no_wrap=True)
-    shown = {"wall s": "wall_s", "node-s held": "node_s_held", "QPU-s held": "qpu_s_held"}
+    shown = {"wall s": "wall_s", "node-s": "node_s_held", "QPU-s": "qpu_s_held"}
     for heading in shown:
         for rows in (left, right):
             table.add_column(f"{heading}\n{rows[0]['world']}", justify="right", no_wrap=True)

@@ -82,10 +82,10 @@ def account(history: History, job: str | None = None) -> Account:
     own = [interval for interval in history.intervals if job in (None, interval.job)]
     jobs = history.jobs if job is None else [job]
     sums = {
-        kind: sum(interval.seconds for interval in own if interval.kind == kind)
+        kind: sum((interval.seconds for interval in own if interval.kind == kind), 0.0)
         for kind in ("node", "qpu", "vqpu", "task", "spare", "quantum")
     }
-    in_queue_s = sum(i.seconds for i in own if i.kind == "quantum" and i.hold != "whole")
+    in_queue_s = sum((i.seconds for i in own if i.kind == "quantum" and i.hold != "whole"), 0.0)
     begin_us = min((interval.begin_us for interval in own), default=0)
     end_us = max((interval.end_us for interval in own), default=0)
     submitted_us = min((history.submitted_us[name] for name in jobs), default=0)

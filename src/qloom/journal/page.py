@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
+from qloom.errors import InputError
 from qloom.journal.accounting import account, read_history
 from qloom.journal.looks import INK
 from qloom.journal.picture import picture
+from qloom.journal.results import write_atomically
 from qloom.journal.rows import Run
 
 Table = tuple[str, Sequence[Mapping[str, Any]]]  # what it shows, and its rows
@@ -78,6 +81,21 @@ def page(title: str, tables: Sequence[Table], runs: Sequence[Run]) -> str:
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>\n{STYLE}\n</style>\n</head>\n'
         f"<body>\n{body}\n</body>\n</html>\n"
     )
+
+
+def write_page(title: str, tables: Sequence[Table], runs: Sequence[Run], path: Path) -> None:
+    """The page as a file."""
+    write_view(path, page(title, tables, runs).encode())
+
+
+def write_view(path: Path, data: bytes) -> None:
+    """Write a file for the user, all of it or nothing."""
+    if not path.parent.is_dir():
+        raise InputError(f"there is no directory {path.parent}", hint="make it, or name another file")
+    try:
+        write_atomically(path, data)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None
 
 
 def account_tables(runs: Sequence[Run]) -> list[Table]:

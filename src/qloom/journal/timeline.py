@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from qloom.errors import InputError
-from qloom.journal.page import account_tables, page
+from qloom.journal.page import account_tables, write_page, write_view
 from qloom.journal.picture import picture
-from qloom.journal.results import write_atomically
 from qloom.journal.rows import Run
 
-__all__ = ["Run", "draw_timeline", "write_view"]
+__all__ = ["Run", "draw_timeline"]
 
 
 def draw_timeline(runs: Sequence[Run], path: Path, *, title: str = "qloom timeline") -> None:
@@ -22,16 +21,6 @@ def draw_timeline(runs: Sequence[Run], path: Path, *, title: str = "qloom timeli
         case ".svg" | ".png" as suffix:
             write_view(path, picture(runs, suffix[1:]))
         case ".html" | ".htm":
-            write_view(path, page(title, account_tables(runs), runs).encode())
+            write_page(title, account_tables(runs), runs, path)
         case suffix:
             raise InputError(f"cannot draw a {suffix or 'file without a suffix'}", hint="use .svg, .png or .html")
-
-
-def write_view(path: Path, data: bytes) -> None:
-    """Write a file for the user, all of it or nothing."""
-    if not path.parent.is_dir():
-        raise InputError(f"there is no directory {path.parent}", hint="make it, or name another file")
-    try:
-        write_atomically(path, data)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from None

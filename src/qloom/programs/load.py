@@ -36,9 +36,12 @@ class Program:
         try:
             inspect.signature(self.function).bind(None, **parameters)
         except TypeError as error:
-            known = [name for name in inspect.signature(self.function).parameters][1:]
+            known = list(inspect.signature(self.function).parameters)[1:]
             hint = f"it takes: {', '.join(known)}" if known else "it takes none"
             raise InputError(f"parameters of {self.source}: {error}", hint=hint) from None
+        check = getattr(self.function, "check_parameters", None)  # job files know more about theirs
+        if check is not None:
+            check(parameters)
 
 
 def load_program(text: str) -> Program:

@@ -28,6 +28,7 @@ class JobCluster(Cluster):
         self._recorder = recorder
         self._requests_made = 0
         self.reservation: Session | None = None  # a device kept for a block, outside any allocation
+        self.open_blocks = 0  # quantum blocks of the program: what they hold outlasts the tasks that run
 
     async def allocate(self, need: Need, within_s: float | None = None) -> Allocation | None:
         """Wait in line for all that is needed; the QPU's session is opened as soon as the lease is there."""
@@ -89,8 +90,8 @@ class JobCluster(Cluster):
 
     @property
     def keeps_qpu(self) -> bool:
-        """Whether a QPU is held that others may be waiting for."""
-        return self.session is not None
+        """Whether a block holds a QPU that others may be waiting for."""
+        return self.open_blocks > 0 and self.session is not None
 
     async def let_go_of_qpu(self) -> None:
         """Give every hold of a QPU back; the rest of a block then queues task by task."""

@@ -76,15 +76,18 @@ def run_command(argv: list[str], cwd: str | None, env: dict[str, str], capture: 
     """Run a program; the driver judges how it ended."""
     import subprocess
 
-    done = subprocess.run(
-        argv,
-        cwd=cwd,
-        env={**os.environ, **env},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-        preexec_fn=die_with_parent,
-    )
+    try:
+        done = subprocess.run(
+            argv,
+            cwd=cwd,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            preexec_fn=die_with_parent,
+        )
+    except OSError as error:
+        return {"exit_code": 127, "stdout": "", "stderr": f"cannot run {argv[0]}: {error.strerror}", "files": {}}
     files = {}
     for name in capture:
         path = os.path.join(cwd or ".", name)

@@ -14,7 +14,7 @@ REAL_TIME = False
 
 def execute(main: Callable[[VirtualClock], Coroutine[Any, Any, Any]], began_us: int, at_us: int) -> Any:
     """Run in a loop of its own, from `at_us` on."""
-    loop = VirtualLoop()  # type: ignore[abstract]  what it lacks cannot happen in virtual time
+    loop = VirtualLoop()  # type: ignore[abstract]
     loop.now_us = at_us
     try:
         return loop.run_until_complete(main(VirtualClock(loop)))

@@ -6,9 +6,11 @@ import asyncio
 import os
 import platform
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -194,7 +196,8 @@ class _Execution:
                 journal.listeners.append(self._listener)
             try:
                 journal.record(first[0], durable=True, **first[1])
-                return await self._run_jobs(journal, done)
+                with self._output() as output:
+                    return await self._run_jobs(journal, done, output)
             finally:
                 journal.close()
 
@@ -202,7 +205,20 @@ class _Execution:
         name = self._directory.name if self._directory is not None else "in memory"
         return Outcome(name, self._directory, results, self._errors, events, notes)
 
-    async def _run_jobs(self, journal: Journal, done: dict[str, Event]) -> tuple[list[Any], list[Event], list[str]]:
+    @contextmanager
+    def _output(self) -> Iterator[Path | None]:
+        """Where the files of programs go: nowhere in virtual time, for a while if the run is in memory only."""
+        if not self._entry.REAL_TIME:
+            yield None
+        elif self._directory is not None:
+            yield self._directory / "output"
+        else:
+            with tempfile.TemporaryDirectory(prefix="qloom-") as temporary:
+                yield Path(temporary) / "output"
+
+    async def _run_jobs(
+        self, journal: Journal, done: dict[str, Event], output: Path | None
+    ) -> tuple[list[Any], list[Event], list[str]]:
         plan, directory = self._plan, self._directory
         world = self._entry.make(self._surroundings, journal.clock)
         broker = InProcessBroker(world.devices, journal.clock, plan.site.overheads.queue_call_s)
@@ -215,7 +231,9 @@ class _Execution:
                     runs.append(asyncio.get_running_loop().create_future())
                     runs[-1].set_result(journal.results.load(recorded["result"]))
                 else:
-                    job = run_job(plan, number, world, broker, journal, past=self._past, directory=directory)
+                    job = run_job(
+                        plan, number, world, broker, journal, past=self._past, directory=directory, output=output
+                    )
                     runs.append(asyncio.ensure_future(job))
             results = [self._result(ended) for ended in await asyncio.gather(*runs, return_exceptions=True)]
             state = "failed" if self._errors else "done"
@@ -249,6 +267,7 @@ async def run_job(
     *,
     past: Sequence[Event] = (),
     directory: Path | None = None,
+    output: Path | None = None,
 ) -> Any:
     """Run one job of a plan to its end. If several strategies are named, the jobs take them in turn."""
     name = f"j{number + 1}"
@@ -267,7 +286,7 @@ async def run_job(
         recall(past, name),
         seed=plan.seed + number,
         shared_directory=None if directory is None else directory / "shared",
-        output_dir=_output_directory(plan, directory, name),
+        output_dir=_output_directory(output, name),
     )
     try:
         result = await job.run(plan.program.call(job, plan.parameters))
@@ -282,13 +301,13 @@ async def run_job(
     return result
 
 
-def _output_directory(plan: Plan, directory: Path | None, job: str) -> Path | None:
-    if directory is None or not world_entry(plan.world).REAL_TIME:
+def _output_directory(output: Path | None, job: str) -> Path | None:
+    if output is None:
         return None
-    output = directory / "output" / job
-    output.parent.mkdir(mode=0o700, exist_ok=True)
     output.mkdir(mode=0o700, exist_ok=True)
-    return output
+    own = output / job
+    own.mkdir(mode=0o700, exist_ok=True)
+    return own
 
 
 def _program_failed(failure: Exception, job: str) -> QloomError:
