@@ -1,0 +1,29 @@
+"""What is simulated is what happens: the local world and virtual time agree."""
+
+from __future__ import annotations
+
+import pytest
+
+import qloom
+from qloom.journal.accounting import account, read_history
+from qloom.site import Site
+from qloom.strategies import STRATEGIES
+from qloom.worlds.local.measure import measure
+
+SECONDS = {"classical_s": [1.31, 0.47, 0.83], "score_s": 1.13, "quantum_s": 1.71, "iterations": 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_wall_time_and_node_seconds_agree_within_five_per_cent(strategy):
+    """Two jobs, tasks of seconds, no two events at once; virtual time is given the overheads of this machine."""
+    real = qloom.run("phases", strategy=strategy, jobs=2, parameters=SECONDS, in_memory=True)
+    overheads = measure(Site(), "qloom.programs.phases")
+    site = Site(overheads=overheads)
+    virtual = qloom.run(
+        "phases", strategy=strategy, jobs=2, parameters=SECONDS, world="virtual", site=site, in_memory=True
+    )
+    assert real.results == virtual.results
+    happened, simulated = account(read_history(real.events)), account(read_history(virtual.events))
+    assert happened.wall_s == pytest.approx(simulated.wall_s, rel=0.05), overheads
+    assert happened.node_s_held == pytest.approx(simulated.node_s_held, rel=0.05), overheads
