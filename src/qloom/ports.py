@@ -7,7 +7,7 @@ Strategies are written against the first three. What an allocation means is writ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -98,7 +98,7 @@ class Clock(Protocol):
     def now_us(self) -> int:
         """Microseconds since the epoch of this world."""
 
-    async def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> Awaitable[None]:
         """Let time pass."""
 
     def deadline(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:

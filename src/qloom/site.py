@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import tomllib
 from dataclasses import asdict, field
@@ -93,15 +94,21 @@ class Site:
 
     def node_cpus(self) -> int:
         """Cores of one node."""
-        return self.cpus_per_node or os.cpu_count() or 1
+        return self.cpus_per_node or _machine()[0]
 
     def node_memory_mb(self) -> int:
         """Memory of one node."""
-        return self.memory_per_node_mb or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+        return self.memory_per_node_mb or _machine()[1]
 
     def as_dict(self) -> dict[str, Any]:
         """The site as the journal keeps it."""
         return asdict(self)
+
+
+@functools.cache
+def _machine() -> tuple[int, int]:
+    """Cores and megabytes of this machine."""
+    return os.cpu_count() or 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
 
 
 def site_from(values: dict[str, Any], origin: str = "the site") -> Site:

@@ -48,7 +48,7 @@ def run() -> None:
     """The entry point: errors are one line (or one JSON object), never a traceback."""
     as_json = "--json" in sys.argv
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)
     except QloomError as error:
         sys.exit(report([error], as_json))
     except (KeyboardInterrupt, typer.Abort):
@@ -62,6 +62,7 @@ def run() -> None:
         if not hasattr(error, "format_message"):  # click's own errors have one
             raise
         sys.exit(_say(str(error.format_message()), 2, as_json))
+    sys.exit(code if isinstance(code, int) else 0)  # an Exit comes back as its code
 
 
 def report(errors: list[QloomError], as_json: bool) -> int:

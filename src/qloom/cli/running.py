@@ -11,7 +11,7 @@ from rich.console import Console
 
 from qloom.cli import tables, values
 from qloom.cli.progress import shown
-from qloom.errors import QloomError
+from qloom.errors import InputError, QloomError
 from qloom.programs.load import load_program
 from qloom.runner import Outcome, Plan, execute
 from qloom.runner import resume as resume_run
@@ -36,6 +36,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(run)
     app.command()(compare)
     app.command()(resume)
+    app.command()(measure)
 
 
 def run(
@@ -138,6 +139,25 @@ def resume(
     with shown(f"resuming {run}", Console(stderr=True), not (as_json or quiet)) as progress:
         outcome = resume_run(run, listener=progress)
     tell(outcome, as_json, quiet)
+
+
+def measure(
+    nodes: Nodes = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, for --overheads.")] = None,
+) -> None:
+    """Measure what the local world costs on this machine, as overheads for virtual time."""
+    from qloom.worlds.local.measure import measure as measure_overheads
+
+    overheads = measure_overheads(values.make_site(None, nodes, [], None), "qloom.programs.phases")
+    text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in vars(overheads).items() if name[0] != "_")
+    if output is None:
+        print(text, end="")
+        return
+    try:
+        output.write_text(text)
+    except OSError as error:
+        raise InputError(f"cannot write {output}: {error.strerror}") from None
+    print(output)
 
 
 def tell(outcome: Outcome, as_json: bool, quiet: bool) -> None:

@@ -22,6 +22,7 @@ VERSION = 1
 FILE_NAME = "journal.jsonl"
 
 Event = dict[str, Any]
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class Journal:
@@ -44,7 +45,7 @@ class Journal:
         if self.events is not None:
             self.events.append(line)
         if self._file is not None:
-            os.write(self._file, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+            os.write(self._file, _ENCODER.encode(line).encode() + b"\n")
             if durable and self._durable:
                 os.fsync(self._file)
         for listener in self.listeners:

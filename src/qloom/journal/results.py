@@ -17,13 +17,14 @@ from qloom.model import Sample
 
 INLINE_CHARACTERS = 2000
 _EXACT = (type(None), bool, int, str)
+_SHORT = (type(None), bool, int, float)
 
 
 def encode_plain(value: Any) -> Any | None:
     """The value as JSON that reads back as exactly the same value, or None if JSON cannot do that."""
     kind = type(value)
     if kind in _EXACT:
-        return {"v": value}
+        return None if kind is int and abs(value) >= 2**63 else {"v": value}
     if kind is float:
         return {"v": value} if value == value and abs(value) != float("inf") else None
     if kind in (list, tuple):
@@ -63,7 +64,7 @@ class ResultStore:
     def keep(self, value: Any) -> dict[str, Any]:
         """Store a result; what comes back goes into the journal."""
         plain = encode_plain(value)
-        if plain is not None and len(json.dumps(plain)) <= INLINE_CHARACTERS:
+        if plain is not None and (type(value) in _SHORT or len(json.dumps(plain)) <= INLINE_CHARACTERS):
             return {"plain": plain}
         name = digest(value)
         if self._directory is None:

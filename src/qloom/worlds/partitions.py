@@ -8,7 +8,7 @@ for another, and a job that waits for a QPU does not stop those who only want no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from qloom.model import QpuHold
 from qloom.ports import Lease, Request
@@ -25,53 +25,65 @@ class Grant:
     shares: int
 
 
-@dataclass
 class Partitions:
-    """Free nodes, free shares, and who waits for them."""
+    """Free nodes, free shares, and who waits for them.
 
-    nodes: Sequence[str]
-    shares: Mapping[str, int]  # device -> how many vQPUs it offers
-    waiting: list[Request] = field(default_factory=list)
+    Requests that want something from the same partitions stand in one line, so a pass looks at the heads only.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, nodes: Sequence[str], shares: Mapping[str, int]) -> None:
+        self.nodes = list(nodes)
+        self.shares = dict(shares)  # device -> how many vQPUs it offers
         self._order = {node: place for place, node in enumerate(self.nodes)}
         self._free_nodes = list(self.nodes)
         self._free_shares = dict(self.shares)
+        self._lines: dict[tuple[str, ...], dict[str, tuple[int, Request]]] = {}  # by what is wanted, then by id
+        self._arrivals = 0
+
+    @property
+    def waiting(self) -> list[Request]:
+        """Who stands in line, in the order they came."""
+        return [
+            request
+            for _, request in sorted(
+                (entry for line in self._lines.values() for entry in line.values()), key=_arrival
+            )
+        ]
 
     def enter(self, request: Request) -> None:
         """Stand in line."""
-        self.waiting.append(request)
+        self._arrivals += 1
+        self._lines.setdefault(self._wanted(request), {})[request.id] = (self._arrivals, request)
 
     def leave(self, request: Request) -> bool:
         """Leave the line; False if the request is not (or no longer) in it."""
-        if request not in self.waiting:
-            return False
-        self.waiting.remove(request)
-        return True
+        return self._lines.get(self._wanted(request), {}).pop(request.id, None) is not None
 
     def schedule(self) -> list[Grant]:
         """Grant what can be granted, in order; a request that cannot be blocks the partitions it wants."""
-        if not self.waiting:
-            return []
         grants: list[Grant] = []
         blocked: dict[str, bool] = {}
-        still_waiting: list[Request] = []
-        for request in self.waiting:
-            wanted = self._wanted(request)
+        heads = {wanted: next(iter(line.values())) for wanted, line in self._lines.items() if line}
+        while heads:
+            wanted, (_, request) = min(heads.items(), key=lambda head: _arrival(head[1]))
             if any(name in blocked for name in wanted) or not self._fits(request):
                 blocked.update(dict.fromkeys(wanted, True))
-                still_waiting.append(request)
+                del heads[wanted]
+                continue
+            grants.append(self._take(request))
+            line = self._lines[wanted]
+            del line[request.id]
+            if line:
+                heads[wanted] = next(iter(line.values()))
             else:
-                grants.append(self._take(request))
-        self.waiting = still_waiting
+                del heads[wanted]
         return grants
 
     def try_at_once(self, request: Request) -> Grant | None:
         """Grant a newcomer without a look at the rest, if nobody waits for the same partitions."""
         wanted = self._wanted(request)
-        if any(name in wanted for other in self.waiting for name in self._wanted(other)) or not self._fits(request):
-            return None
-        return self._take(request)
+        contended = any(line and any(name in wanted for name in names) for names, line in self._lines.items())
+        return None if contended or not self._fits(request) else self._take(request)
 
     def give_back(self, nodes: Sequence[str], device: str | None = None, shares: int = 0) -> None:
         """Nodes and shares that are free again."""
@@ -87,7 +99,7 @@ class Partitions:
 
     def all_free(self) -> bool:
         """Whether nobody holds anything."""
-        return len(self._free_nodes) == len(self.nodes) and self._free_shares == dict(self.shares)
+        return len(self._free_nodes) == len(self.nodes) and self._free_shares == self.shares
 
     def shares_of(self, request: Request) -> int:
         """How many shares a request stands for: a whole device is all of them."""
@@ -95,9 +107,9 @@ class Partitions:
             return 0
         return self.shares[request.device] if request.qpu is QpuHold.WHOLE else 1
 
-    def _wanted(self, request: Request) -> list[str]:
-        wanted = [request.device] if request.device is not None and request.qpu is not QpuHold.TASK else []
-        return wanted + [NODES] if request.least_nodes else wanted
+    def _wanted(self, request: Request) -> tuple[str, ...]:
+        devices = (request.device,) if request.device is not None and request.qpu is not QpuHold.TASK else ()
+        return (*devices, NODES) if request.least_nodes else devices
 
     def _fits(self, request: Request) -> bool:
         shares = self.shares_of(request)
@@ -111,6 +123,10 @@ class Partitions:
         if request.device is not None:
             self._free_shares[request.device] -= shares
         return Grant(request, nodes, shares)
+
+
+def _arrival(entry: tuple[int, Request]) -> int:
+    return entry[0]
 
 
 def lease_of(grant: Grant, engine_us: int | None = None) -> Lease:

@@ -7,6 +7,7 @@ goes to the standard error, which the driver sends to a log.
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import signal
@@ -67,9 +68,16 @@ def set_up(options: dict[str, Any]) -> None:
         __import__(module)
 
 
-def run_call(function: Any, args: Any, kwargs: Any) -> Any:
-    """Call a function, or what a decorated one stands for."""
-    return getattr(function, "function", function)(*args, **kwargs)
+@functools.lru_cache(maxsize=256)
+def load_function(pickled: bytes) -> Any:
+    """A function comes pickled on its own, so that it is unpickled once and not for each task."""
+    function = pickle.loads(pickled)  # noqa: S301  from the user's own driver
+    return getattr(function, "function", function)  # what a decorated one stands for
+
+
+def run_call(pickled_function: bytes, args: Any, kwargs: Any) -> Any:
+    """Call a function."""
+    return load_function(pickled_function)(*args, **kwargs)
 
 
 def run_command(argv: list[str], cwd: str | None, env: dict[str, str], capture: list[str]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import pickle
 import signal
@@ -10,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import cloudpickle
 
 from qloom.model import CommandResult, Task
 from qloom.worlds import worker
@@ -64,14 +67,15 @@ class WorkerProcess:
         if not self.ready.done():
             await asyncio.shield(self.ready)
         if task.command is None:
-            return await self._ask("call", (task.function, task.args, dict(task.kwargs)), environment)
-        arguments = (list(task.command), task.cwd, dict(task.env), list(task.capture))
-        return CommandResult(**await self._ask("command", arguments, environment))
+            arguments = (function_message(task.function), task.args, dict(task.kwargs))
+            return await self._ask("call", arguments, environment)
+        command = (list(task.command), task.cwd, dict(task.env), list(task.capture))
+        return CommandResult(**await self._ask("command", command, environment))
 
     async def call(self, function: Any, *args: Any) -> Any:
         """Call a function in the process."""
         await asyncio.shield(self.ready)
-        return await self._ask("call", (function, args, {}), {})
+        return await self._ask("call", (function_message(function), args, {}), {})
 
     def kill(self) -> None:
         """End the process and all that it has started."""
@@ -158,13 +162,24 @@ class WorkerProcess:
         return f"\nthe last it printed:\n{tail}" if tail else ""
 
 
-def _pickle(message: Any) -> bytes:
-    function = message[1][0] if message[0] == "call" else None
-    if getattr(function, "__module__", None) != "__main__" and "<" not in getattr(function, "__qualname__", ""):
-        try:
-            return pickle.dumps(message, protocol=5)
-        except Exception:  # noqa: S110  what pickle cannot do, cloudpickle may
-            pass
-    import cloudpickle
+def _pickle(value: Any) -> bytes:
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception:
+        return bytes(cloudpickle.dumps(value))
 
-    return bytes(cloudpickle.dumps(message))
+
+@functools.lru_cache(maxsize=256)
+def _pickle_function(function: Any) -> bytes:
+    """Functions of files are sent by name; those of the main module and closures have no name to be found by."""
+    if getattr(function, "__module__", None) == "__main__" or "<" in getattr(function, "__qualname__", ""):
+        return bytes(cloudpickle.dumps(function))
+    return _pickle(function)
+
+
+def function_message(function: Any) -> bytes:
+    """A function as it is sent to a worker."""
+    try:
+        return _pickle_function(function)
+    except TypeError:  # a callable that cannot be hashed
+        return _pickle(function)

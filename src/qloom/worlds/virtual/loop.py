@@ -12,7 +12,7 @@ import contextvars
 import heapq
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from qloom.errors import Deadlock
@@ -20,26 +20,16 @@ from qloom.errors import Deadlock
 _RunningLoop = asyncio._set_running_loop
 
 
-class _Handle:
-    """A callback that can be cancelled."""
+class _Handle(list[Any]):
+    """[callback, args, context], and a way to cancel. A list, because one is made for every step of a task."""
 
-    __slots__ = ("args", "callback", "context", "when_us")
-
-    def __init__(self, callback: Any, args: Any, context: Any, when_us: int = 0) -> None:
-        self.callback = callback
-        self.args = args
-        self.context = context
-        self.when_us = when_us
+    __slots__ = ()
 
     def cancel(self) -> None:
-        self.callback = None
-        self.args = ()
+        self[0] = None
 
     def cancelled(self) -> bool:
-        return self.callback is None
-
-    def when(self) -> float:
-        return self.when_us / 1e6
+        return self[0] is None
 
 
 class VirtualLoop(asyncio.AbstractEventLoop):
@@ -49,7 +39,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.now_us = 0
         self.why_stuck: Callable[[], list[str]] = list
         self._ready: deque[_Handle] = deque()
-        self._timers: list[tuple[int, bool, int, _Handle]] = []
+        self._timers: list[tuple[int, bool, int, _Handle | asyncio.Future[None]]] = []
         self._sequence = 0
         self._closed = False
         self._running = False
@@ -60,7 +50,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         """Call at this instant, after what was already asked for."""
-        handle = _Handle(callback, args, context or contextvars.copy_context())
+        handle = _Handle((callback, args, context or contextvars.copy_context()))
         self._ready.append(handle)
         return handle
 
@@ -76,7 +66,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self, when_us: int, callback: Any, *args: Any, context: Any = None, deadline: bool = False
     ) -> _Handle:
         """Call at a virtual time; a deadline comes after all else at that instant."""
-        handle = _Handle(callback, args, context or contextvars.copy_context(), when_us)
+        handle = _Handle((callback, args, context or contextvars.copy_context()))
         self._sequence += 1
         heapq.heappush(self._timers, (max(when_us, self.now_us), deadline, self._sequence, handle))
         return handle
@@ -108,9 +98,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         try:
             while not main.done():
                 while ready:
-                    handle = ready.popleft()
-                    if handle.callback is not None:
-                        handle.context.run(handle.callback, *handle.args)
+                    callback, args, context = ready.popleft()
+                    if callback is not None:
+                        context.run(callback, *args)
                 if main.done():
                     break
                 if not timers:
@@ -119,10 +109,15 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                         + ("; ".join(self.why_stuck()) or "the program waits for itself"),
                         hint="a job waits for something that nobody will give back",
                     )
-                when_us, _late, _number, handle = pop(timers)
-                if handle.callback is not None:
+                when_us, _late, _number, due = pop(timers)
+                if isinstance(due, _Handle):
+                    if not due.cancelled():
+                        self.now_us = when_us
+                        callback, args, context = due
+                        context.run(callback, *args)
+                elif not due.done():
                     self.now_us = when_us
-                    handle.context.run(handle.callback, *handle.args)
+                    due.set_result(None)
         finally:
             self._running = False
             _RunningLoop(before)
@@ -218,22 +213,15 @@ class VirtualClock:
         """Who is asked what everybody waits for, should nothing be left to happen."""
         self._loop.why_stuck = why_stuck
 
-    async def sleep(self, seconds: float) -> None:
-        """Let virtual time pass."""
+    def sleep(self, seconds: float) -> Awaitable[None]:
+        """Let virtual time pass. A bare future in the heap: most timers only wake somebody."""
         loop = self._loop
-        woken = loop.create_future()
-        handle = loop.call_at_us(loop.now_us + round(seconds * 1e6), _wake, woken)
-        try:
-            await woken
-        finally:
-            handle.callback = None
+        woken: asyncio.Future[None] = asyncio.Future(loop=loop)
+        loop._sequence = number = loop._sequence + 1
+        heapq.heappush(loop._timers, (loop.now_us + max(0, round(seconds * 1e6)), False, number, woken))
+        return woken
 
     def deadline(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
         """Call `then` when the time is up, after all else that is due at that instant."""
         loop = self._loop
         return loop.call_at_us(loop.now_us + round(seconds * 1e6), then, deadline=True).cancel
-
-
-def _wake(future: asyncio.Future[Any]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -1,0 +1,74 @@
+"""Overhead per task of the local world against `concurrent.futures.ProcessPoolExecutor`, in the same run.
+
+    python benchmarks/local_tasks.py
+
+Both run empty tasks on two warm processes. qloom also writes each task's start, end and result to its journal,
+so the pool does less; the ratio of the two is what is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import qloom
+from qloom.site import Site
+
+TASKS = 2000
+ROUNDS = 5
+
+
+def nothing(number: int) -> int:
+    """An empty task."""
+    return number
+
+
+async def program(job: Any) -> list[float]:
+    """Seconds per task, for one phase of many tasks and for phases of one task each."""
+    await job.classical(*(qloom.call(nothing, -number) for number in range(1, 9)))  # workers are warm from here on
+    began_s = time.perf_counter()
+    await job.classical(*(qloom.call(nothing, number) for number in range(TASKS)))
+    many_s = (time.perf_counter() - began_s) / TASKS
+    began_s = time.perf_counter()
+    for number in range(TASKS // 10):
+        await job.classical(qloom.call(nothing, TASKS + number))
+    return [many_s, (time.perf_counter() - began_s) / (TASKS // 10)]
+
+
+def pool() -> list[float]:
+    """The same with the standard library."""
+    with ProcessPoolExecutor(2) as executor:
+        list(executor.map(nothing, range(8)))
+        began_s = time.perf_counter()
+        for future in [executor.submit(nothing, number) for number in range(TASKS)]:
+            future.result()
+        many_s = (time.perf_counter() - began_s) / TASKS
+        began_s = time.perf_counter()
+        for number in range(TASKS // 10):
+            executor.submit(nothing, number).result()
+        return [many_s, (time.perf_counter() - began_s) / (TASKS // 10)]
+
+
+def main() -> None:
+    """Alternate the two, and compare medians."""
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["QLOOM_HOME"] = home
+        ours, theirs = [], []
+        for _ in range(ROUNDS):
+            ours.append(qloom.run(program, site=Site(nodes=2)).result)
+            theirs.append(pool())
+    for place, what in enumerate(("tasks in one phase", "one task at a time")):
+        own_s = statistics.median(times[place] for times in ours)
+        pool_s = statistics.median(times[place] for times in theirs)
+        print(
+            f"{what}: qloom {own_s * 1e6:.0f} us a task, ProcessPoolExecutor {pool_s * 1e6:.0f} us, "
+            f"ratio {own_s / pool_s:.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
