@@ -4,6 +4,7 @@
     ├── InputError            the input was wrong: change it and try again   (exit code 2)
     │   ├── NeedError         a task asks for more than there is
     │   ├── PayloadError      a payload that no device can take
+    │   ├── Refused           the broker does not admit it: budget, limit, promise, closed session
     │   └── JournalError      a run that cannot be read, resumed or written
     │       └── ProgramChanged    the program no longer matches its journal
     └── JobError              the job failed                                  (exit code 1)
@@ -50,6 +51,10 @@ class NeedError(InputError):
 
 class PayloadError(InputError):
     """A payload that is not what a device takes."""
+
+
+class Refused(InputError):
+    """The broker does not admit a task or a session: a budget, a limit or a promise stands against it."""
 
 
 class JournalError(InputError):

@@ -93,7 +93,9 @@ class TaskFunction(Generic[P, R]):
         expected_s = self.expected_s(*args, **kwargs) if callable(self.expected_s) else self.expected_s
         return call(self, *args, **kwargs).needs(expected_s=expected_s, **self._needs)
 
-    def __reduce__(self) -> str:
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        if self.__module__ == "__main__" or "<" in self.__qualname__:  # a worker could not find it by name
+            return (TaskFunction, (self.function, self.expected_s, self._needs, self._stand_in))
         return self.__qualname__  # pickled by name, as a plain function is
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 from qloom.errors import PayloadError
@@ -33,7 +34,7 @@ def qubo(problem: Any, *, shots: int = 100, seconds: float | None = None, device
     else:
         raise PayloadError(f"a payload of type {type(problem).__name__} is no QUBO", hint=HINT)
     biases = [entry[-1] for part in ("linear", "quadratic") for entry in body[part]]
-    if not all(math.isfinite(bias) for bias in biases):
+    if not all(math.isfinite(bias) for bias in [*biases, body["offset"]]):
         raise PayloadError("a QUBO's biases must be finite numbers")
     return Payload(kind="qubo", body=body, shots=shots, seconds=seconds, device=device, name="qubo")
 
@@ -42,7 +43,7 @@ def _from_dictionary(problem: Mapping[Any, Any]) -> dict[str, Any]:
     linear: dict[Any, float] = {}
     quadratic: dict[tuple[Any, Any], float] = {}
     for key, bias in problem.items():
-        if not isinstance(key, tuple) or len(key) != 2 or isinstance(bias, bool) or not isinstance(bias, int | float):
+        if not isinstance(key, tuple) or len(key) != 2 or isinstance(bias, bool) or not isinstance(bias, Real):
             raise PayloadError(f"{key!r}: {bias!r} is no entry of a QUBO", hint=HINT)
         u, v = key
         linear.setdefault(u, 0.0)

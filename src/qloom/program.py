@@ -62,6 +62,7 @@ class Job:
         self._calls_made = 0
         self._calls_repeated: dict[str, bool] = {}
         self._new_call: str | None = None
+        self._unrecorded: list[dict[str, Any]] = []  # new calls, until the replayed ones are known to match
         self._open_calls: dict[asyncio.Task[Any], None] = {}
         self._beginning: asyncio.Task[None] | None = None
         self._hold: SharedHold[None] = SharedHold(strategy.quantum)
@@ -156,7 +157,9 @@ class Job:
         else:
             if self._new_call is None:
                 self._new_call = f"{kind}({', '.join(names)})"
-            self._recorder.record("called", call=call, order=order, kind=kind, names=names)
+            self._unrecorded.append({"call": call, "order": order, "kind": kind, "names": names})
+            if self._matches():
+                self._record_calls()
         return self._track(self._finish_call(call, coroutine))
 
     async def _finish_call(self, call: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -243,12 +246,22 @@ class Job:
 
     async def _ready(self) -> None:
         """Before anything runs: the replayed part must match, and the strategy must have begun."""
-        if len(self._calls_repeated) < len(self._memory.calls):
+        if not self._matches():
             await self._clock.sleep(REPLAY_GRACE_S)  # branches that overlap may still be on their way
             self._require_match()
+        self._record_calls()
         if self._beginning is None:
             self._beginning = asyncio.ensure_future(self._strategy.begin())
         await asyncio.shield(self._beginning)
+
+    def _matches(self) -> bool:
+        """Whether every call of the journal was made again."""
+        return len(self._calls_repeated) == len(self._memory.calls)
+
+    def _record_calls(self) -> None:
+        calls, self._unrecorded = self._unrecorded, []
+        for call in calls:
+            self._recorder.record("called", **call)
 
     def _require_match(self) -> None:
         for call, event in self._memory.calls.items():
@@ -269,6 +282,7 @@ class Job:
         try:
             result = await running
             self._require_match()
+            self._record_calls()
             return result
         except asyncio.CancelledError:
             raise

@@ -49,6 +49,10 @@ class Plan:
     seed: int = 0
     profile: str | None = None  # a run whose durations and results virtual time takes
 
+    def __post_init__(self) -> None:
+        if self.profile is not None:  # "last" must mean the same run for the next plan, and when it is resumed
+            object.__setattr__(self, "profile", str(home.find_run(self.profile).resolve()))
+
     def check(self) -> None:
         """Refuse what cannot run, before anything is written."""
         world_entry(self.world)
@@ -180,8 +184,7 @@ class _Execution:
         self._directory = directory
         self._listener = listener
         self._past = past or []
-        set_up = {"path": [entry or os.getcwd() for entry in sys.path], "programs": plan.program.files}
-        self._surroundings = Surroundings(plan.site, directory, set_up, profile)
+        self._profile = profile
         self._entry: WorldEntry = world_entry(plan.world)
         self._errors: list[QloomError] = []
 
@@ -220,7 +223,8 @@ class _Execution:
         self, journal: Journal, done: dict[str, Event], output: Path | None
     ) -> tuple[list[Any], list[Event], list[str]]:
         plan, directory = self._plan, self._directory
-        world = self._entry.make(self._surroundings, journal.clock)
+        surroundings = Surroundings(plan.site, directory, _worker_set_up(plan.program), self._profile, journal.record)
+        world = self._entry.make(surroundings, journal.clock)
         broker = InProcessBroker(world.devices, journal.clock, plan.site.overheads.queue_call_s)
         runs: list[asyncio.Future[Any]] = []
         state = "interrupted"
@@ -299,6 +303,12 @@ async def run_job(
         raise error from failure
     recorder.record("job_ended", state="done", result=recorder.keep(result))
     return result
+
+
+def _worker_set_up(program: Program) -> dict[str, Any]:
+    """What a worker is told first: where modules are, and which one it will need."""
+    preload = [program.function.__module__] if program.function.__module__ != "__main__" else []
+    return {"path": [entry or os.getcwd() for entry in sys.path], "programs": program.files, "preload": preload}
 
 
 def _output_directory(output: Path | None, job: str) -> Path | None:

@@ -33,6 +33,11 @@ class Qpu:
         technology(self.technology)
         if self.shares < 1 or self.lanes < 1:
             raise InputError(f"QPU {self.name}: shares and lanes must be at least 1")
+        last = 0.0
+        for begin, until in self.outages_s:
+            if not last <= begin < (until or float("inf")) <= float("inf") or begin == float("inf"):
+                raise InputError(f"QPU {self.name}: outages_s are pairs [from, until] in order, not {[begin, until]}")
+            last = until or float("inf")
 
     @property
     def away_s(self) -> tuple[tuple[float, float | None], ...]:
@@ -55,8 +60,8 @@ class Overheads:
     warm_workers: bool = False  # a worker outlives the allocation that it was started in
 
     def __post_init__(self) -> None:
-        if any(value < 0 for value in asdict(self).values()):
-            raise InputError("overheads are seconds and cannot be negative")
+        if not all(0 <= value < float("inf") for value in asdict(self).values()):
+            raise InputError("overheads are seconds: finite, and not negative")
 
 
 @checked(frozen=True, config=STRICT)
@@ -67,6 +72,10 @@ class Watts:
     node_busy: float = 0.0
     qpu_idle: float = 0.0
     qpu_busy: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not all(0 <= value < float("inf") for value in asdict(self).values()):
+            raise InputError("watts are finite, and not negative")
 
 
 @checked(frozen=True, config=STRICT)

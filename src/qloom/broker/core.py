@@ -237,11 +237,11 @@ class QueueCore:
         return any(self._tasks[task].session == session for task in device.executing)
 
     def _queue_turn(self, device: _Device, session: str | None) -> None:
-        """A session of kind SHARE with something to do stands in line once; an owner needs no turn."""
+        """An open session of kind SHARE with something to do stands in line once; an owner needs no turn."""
         if session is None or session not in self._sessions:
             return
         entry = ("turn", session)
-        shares = self._sessions[session].hold is QpuHold.SHARE
+        shares = self._sessions[session].hold is QpuHold.SHARE and self._sessions[session].is_open
         if shares and self._sessions[session].tasks and entry not in device.line:
             device.line.append(entry)
 
@@ -253,6 +253,7 @@ class QueueCore:
             session.is_open = True
             device.shares_used += 1
             actions.append(SessionOpened(session.id))
+            self._queue_turn(device, session.id)  # what it was given while it waited
         while device.up and len(device.executing) < device.spec.lanes:
             if device.owner is not None:
                 own = self._sessions[device.owner].tasks

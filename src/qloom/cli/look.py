@@ -49,7 +49,7 @@ def runs(
         for row in rows:
             print(row["run"])
     else:
-        table = Table(pad_edge=False, box=box.SIMPLE_HEAD)
+        table = Table(pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
         for heading in ("run", "program", "strategy", "world", "jobs", "state"):
             table.add_column(heading, no_wrap=heading != "program", overflow="fold")
         for row in rows:

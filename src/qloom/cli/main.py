@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -10,9 +11,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from qloom.cli import demo, look, running
+from qloom.cli import clustering, demo, look, running
 from qloom.errors import QloomError
 from qloom.version import __version__
+
+INTERRUPTED = "interrupted: go on with qloom resume last"
 
 app = typer.Typer(
     help="Run one hybrid classical-quantum program under any strategy, in any world.",
@@ -42,6 +45,7 @@ def qloom(
 running.add_to(app)
 look.add_to(app)
 demo.add_to(app)
+app.add_typer(clustering.app, name="clustering")
 
 
 def run() -> None:
@@ -49,15 +53,19 @@ def run() -> None:
     as_json = "--json" in sys.argv
     try:
         code = app(standalone_mode=False)
+        if code == 130:  # how typer tells of Ctrl-C
+            raise KeyboardInterrupt
     except QloomError as error:
         sys.exit(report([error], as_json))
-    except (KeyboardInterrupt, typer.Abort):
-        sys.exit(_say("interrupted: go on with qloom resume last", 130, as_json))
+    except (KeyboardInterrupt, asyncio.CancelledError, typer.Abort):  # Ctrl-C, or asked to terminate
+        sys.exit(_say(INTERRUPTED, 130, as_json))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone
         sys.exit(1)
     except typer.Exit as done:
         sys.exit(done.exit_code)
+    except SystemExit as done:
+        sys.exit(_say(INTERRUPTED, 130, as_json) if done.code == 130 else done.code)  # typer's way to end on Ctrl-C
     except Exception as error:
         if not hasattr(error, "format_message"):  # click's own errors have one
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,11 +22,10 @@ class Progress:
         self._doing: dict[str, dict[str, str]] = {}
         self._done: dict[str, int] = {}
         self._state: dict[str, str] = {}
-        self._at_s = 0.0
+        self._began_s = time.monotonic()
 
     def __call__(self, event: Event) -> None:
         """Take note of an event."""
-        self._at_s = event["at_us"] / 1e6
         job = event.get("job")
         if job is None:
             return
@@ -54,10 +54,11 @@ class Progress:
                 self._state[job] = event["state"]
 
     def __rich__(self) -> Text:
-        lines = [f"{self._title}  {self._at_s:.1f} s"]
+        lines = [f"{self._title}  {time.monotonic() - self._began_s:.0f} s"]
         for job, doing in list(self._doing.items())[:20]:
             what = self._state.get(job) or ", ".join(list(dict.fromkeys(doing.values()))[:3]) or "thinks"
-            lines.append(f"  {job}  {self._held[job]} nodes, {self._done.get(job, 0)} tasks done, {what}")
+            nodes = f"{self._held[job]} {'node' if self._held[job] == 1 else 'nodes'}"
+            lines.append(f"  {job}  {nodes}, {self._done.get(job, 0)} tasks done, {what}")
         return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
 
 

@@ -16,7 +16,9 @@ from qloom.programs.load import load_program
 from qloom.runner import Outcome, Plan, execute
 from qloom.runner import resume as resume_run
 
-ProgramArgument = Annotated[str, typer.Argument(help="file.py[:function], a job file (.toml), or a built-in: phases")]
+ProgramArgument = Annotated[
+    str, typer.Argument(help="file.py[:function], a job file (.toml), or a built-in: phases, clustering")
+]
 World = Annotated[str, typer.Option(help="Where it runs: local or virtual.")]
 Nodes = Annotated[int | None, typer.Option(help="Nodes of the cluster. [default: 3]")]
 Jobs = Annotated[int, typer.Option(help="How many copies of the program run at once.")]
@@ -93,19 +95,22 @@ def compare(
     """Run a program under several strategies, one after the other, and compare what they cost."""
     loaded = load_program(program)
     place = values.make_site(site, nodes, qpu, overheads)
+    names = values.parse_strategies(strategies)
+    options = values.parse_options(option)
+    values.require_known(options, names)
     plans = [
         Plan(
             loaded,
             values.parse_settings(settings),
             strategy=strategy,
-            options=values.parse_options(option),
+            options=values.options_for(strategy, options),
             world=world,
             site=place,
             jobs=jobs,
             seed=seed,
             profile=profile,
         )
-        for strategy in values.parse_strategies(strategies)
+        for strategy in names
     ]
     rows, errors = run_all(plans, quiet=as_json or quiet)
     if as_json:
@@ -171,7 +176,8 @@ def tell(outcome: Outcome, as_json: bool, quiet: bool) -> None:
     elif not outcome.errors:
         for result in outcome.results:
             print(result)
-    if not (as_json or quiet):
+    wrong_input = any(error.exit_code == 2 for error in outcome.errors)  # then one line says it all
+    if not (as_json or quiet or wrong_input):
         console = Console(stderr=True, highlight=False)
         for note in outcome.notes:
             console.print(f"note: {note}", markup=False)
@@ -184,6 +190,6 @@ def _fail(errors: list[QloomError], as_json: bool) -> None:
     """A job failed: the errors were part of the JSON already, or are told now, one line each."""
     if not as_json:
         console = Console(stderr=True, highlight=False)
-        for error in errors:
-            console.print(f"qloom: {error}", markup=False, soft_wrap=True)
+        for line in dict.fromkeys(f"qloom: {error}" for error in errors):  # several strategies, the same mistake
+            console.print(line, markup=False, soft_wrap=True)
     raise typer.Exit(max(error.exit_code for error in errors))

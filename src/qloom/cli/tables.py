@@ -30,13 +30,18 @@ def row(events: list[Event], run: str, job: str | None = None) -> dict[str, Any]
 
 def figures_table(title: str, rows: list[dict[str, Any]], first: str = "strategy") -> Table:
     """A table that fits 80 columns."""
-    table = Table(title=title, title_justify="left", pad_edge=False, box=box.SIMPLE_HEAD)
+    table = Table(title=title, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
     table.add_column(first, no_wrap=True)
     for heading in COLUMNS:
         table.add_column(heading.strip(), justify="right", no_wrap=True)
     for values in rows:
-        table.add_row(str(values[first]), *(f"{values[figure]:.1f}" for figure in COLUMNS.values()))
+        table.add_row(str(values[first]), *(_figure(values[figure]) for figure in COLUMNS.values()))
     return table
+
+
+def _figure(value: float) -> str:
+    """One decimal; none for figures so long that the table would not fit."""
+    return f"{value:.1f}" if value < 1e6 else f"{value:.0f}"
 
 
 def side_by_side(title: str, left: list[dict[str, Any]], right: list[dict[str, Any]]) -> Table:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from qloom.errors import InputError
 from qloom.site import Site, parse_qpu, read_site, site_from
-from qloom.strategies import STRATEGIES
+from qloom.strategies import STRATEGIES, parse_strategy
 
 
 def parse_settings(texts: list[str]) -> dict[str, Any]:
@@ -25,8 +26,10 @@ def parse_settings(texts: list[str]) -> dict[str, Any]:
 def parse_value(text: str) -> Any:
     """A TOML value, a comma-separated list of them, or else the text itself."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        value = tomllib.loads(f"value = {text}")["value"]
+        json.dumps(value)  # a date is text: the journal has no dates
+        return value
+    except (tomllib.TOMLDecodeError, TypeError):
         pass
     return [parse_value(part.strip()) for part in text.split(",")] if "," in text else text
 
@@ -38,6 +41,19 @@ def parse_options(texts: list[str]) -> dict[str, float]:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(f"--option {name} must be a number, not {value!r}")
     return options
+
+
+def options_for(strategy: str, options: dict[str, float]) -> dict[str, float]:
+    """Those of the options that a strategy has: a comparison names them once for all."""
+    kind, _ = parse_strategy(strategy)
+    return {name: value for name, value in options.items() if name in kind.options}
+
+
+def require_known(options: dict[str, float], strategies: list[str]) -> None:
+    """Refuse an option that none of the strategies has."""
+    for name in options:
+        if not any(name in parse_strategy(strategy)[0].options for strategy in strategies):
+            raise InputError(f"none of these strategies has an option {name!r}")
 
 
 def parse_strategies(text: str) -> list[str]:

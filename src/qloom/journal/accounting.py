@@ -133,7 +133,7 @@ class _Reader:
             if event["event"] == "resumed":
                 self._end_all(last_us)
                 self.history.gaps.append((last_us, event["at_us"]))
-            self._read(event, int(event.get("engine_us") or event["at_us"]))
+            self._read(event, event["engine_us"] if "engine_us" in event else event["at_us"])
             last_us = event["at_us"]
         self._end_all(last_us)
 

@@ -63,7 +63,7 @@ def _feed(update: Any, value: Any) -> None:
         import numpy
 
         update(f"array:{value.dtype.str}:{value.shape}:".encode())
-        update(numpy.ascontiguousarray(value).data.cast("B") if value.size else b"")
+        update(numpy.ascontiguousarray(value).reshape(-1).view(numpy.uint8) if value.size else b"")
     elif isinstance(value, enum.Enum):
         _feed(update, (kind.__module__, kind.__qualname__, value.name))
     elif isinstance(value, pathlib.PurePath):
@@ -97,8 +97,16 @@ def _feed_function(update: Any, value: Any) -> None:
     _feed(update, ("named", value.__module__, name))
     if "<" in name and isinstance(value, types.FunctionType):  # a lambda or a closure: its name says too little
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
-        constants = [item for item in value.__code__.co_consts if not isinstance(item, types.CodeType)]
-        _feed(update, (value.__code__.co_code, constants, list(value.__code__.co_names), cells, value.__defaults__))
+        cells = ["itself" if content is value else content for content in cells]  # a closure may call itself
+        _feed(update, (_code(value.__code__), cells, value.__defaults__, value.__kwdefaults__))
+    elif isinstance(value, types.BuiltinFunctionType) and not isinstance(value.__self__, types.ModuleType | None):
+        _feed(update, value.__self__)  # a method of a built-in value: "text".upper
+
+
+def _code(code: types.CodeType) -> tuple[Any, ...]:
+    """What a function does; functions and comprehensions inside it are among its constants."""
+    constants = [_code(item) if isinstance(item, types.CodeType) else item for item in code.co_consts]
+    return (code.co_code, constants, list(code.co_names))
 
 
 def _feed_pickled(update: Any, value: Any) -> None:

@@ -110,15 +110,20 @@ def read_events(directory: Path) -> list[Event]:
     events = []
     for place, line in enumerate(lines[:-1]):  # what follows the last line break is torn
         try:
-            events.append(json.loads(line))
+            event = json.loads(line)
         except ValueError:
-            raise JournalError(
-                f"{path}, line {place + 1}: not JSON", hint="the journal was changed or damaged"
-            ) from None
+            event = None
+        if (
+            not isinstance(event, dict)
+            or not isinstance(event.get("event"), str)
+            or type(event.get("at_us")) is not int
+        ):
+            raise JournalError(f"{path}, line {place + 1}: no event", hint="the journal was changed or damaged")
+        events.append(event)
     if not events or events[0].get("event") != "run_started":
         raise JournalError(f"{path} holds no run", hint="the run was killed before it began; run it again")
     version = events[0].get("version", 0)
-    if version > VERSION:
+    if not isinstance(version, int) or version > VERSION:
         raise JournalError(
             f"{path} has version {version}, this qloom reads up to {VERSION}", hint="use a newer qloom for this run"
         )

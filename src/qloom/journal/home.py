@@ -109,7 +109,10 @@ def list_runs(limit: int | None = None) -> list[dict[str, Any]]:
 
 def rebuild_index() -> None:
     """Forget the index, so that every journal is read again."""
-    (home() / INDEX).unlink(missing_ok=True)
+    try:
+        (home() / INDEX).unlink(missing_ok=True)
+    except OSError as error:
+        raise JournalError(f"cannot write to {home()}: {error.strerror}") from None
 
 
 def _read_index() -> dict[str, dict[str, Any]]:
@@ -117,7 +120,8 @@ def _read_index() -> dict[str, dict[str, Any]]:
         index = json.loads((home() / INDEX).read_text())
     except (OSError, ValueError):
         return {}
-    return index if isinstance(index, dict) else {}
+    rows = index.items() if isinstance(index, dict) else ()
+    return {name: row for name, row in rows if isinstance(row, dict) and row.get("run") == name and "state" in row}
 
 
 def _describe(name: str) -> dict[str, Any]:

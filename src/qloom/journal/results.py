@@ -6,6 +6,7 @@ Files are pickles, so they are only ever read back by the user who wrote them (`
 from __future__ import annotations
 
 import json
+import math
 import os
 import pickle
 from pathlib import Path
@@ -33,9 +34,14 @@ def encode_plain(value: Any) -> Any | None:
     if kind is dict and all(type(key) is str for key in value):
         entries = {key: encode_plain(item) for key, item in value.items()}
         return None if None in entries.values() else {"d": entries}
-    if kind is Sample and all(type(key) in (int, str) for key in value.values):
+    if kind is Sample and _is_plain_sample(value):
         return {"s": [list(value.values.items()), value.energy]}
     return None
+
+
+def _is_plain_sample(sample: Sample) -> bool:
+    plain_values = all(type(key) in (int, str) and type(bit) is int for key, bit in sample.values.items())
+    return plain_values and type(sample.energy) is float and math.isfinite(sample.energy)
 
 
 def decode_plain(encoded: Any) -> Any:

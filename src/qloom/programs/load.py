@@ -15,7 +15,7 @@ from typing import Any
 from qloom.errors import InputError
 from qloom.program import Job
 
-BUILT_IN = {"phases": "qloom.programs.phases"}
+BUILT_IN = {"phases": "qloom.programs.phases", "clustering": "qloom.clustering.program"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,10 @@ class Program:
 def load_program(text: str) -> Program:
     """The program that `text` names."""
     if text in BUILT_IN:
-        return Program(text, importlib.import_module(BUILT_IN[text]).program)
+        try:
+            return Program(text, importlib.import_module(BUILT_IN[text]).program)
+        except ModuleNotFoundError as missing:
+            raise InputError(f"{missing.name}: not installed", hint=f'pip install "qloom[{text}]"') from None
     name, _, function = text.partition(":")
     path = Path(name)
     if path.suffix == ".toml":
@@ -73,8 +76,9 @@ def _load_file(path: Path, function: str) -> Program:
         sys.path.insert(0, str(path.parent))  # as `python file.py` does
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise InputError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        what = "; ".join(str(error).splitlines())
+        raise InputError(f"{path} cannot be imported: {type(error).__name__}: {what}") from error
     found = getattr(module, function, None)
     if not inspect.iscoroutinefunction(found):
         raise InputError(f"{path} has no `async def {function}(job, ...)`", hint="or name another: file.py:function")

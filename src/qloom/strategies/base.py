@@ -24,6 +24,9 @@ class Strategy:
             raise InputError(
                 f"this strategy has no option {unknown[0]!r}", hint=f"it has: {', '.join(self.options) or 'none'}"
             )
+        for name, value in required.options.items():
+            if not 0 <= value < float("inf"):
+                raise InputError(f"option {name} must be a finite number of at least 0, not {value}")
         self.cluster: Cluster = required.cluster
         self.nodes = required.nodes
         self.qpu_hold = required.qpu_hold or self.usual_qpu_hold

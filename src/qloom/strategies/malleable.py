@@ -23,8 +23,9 @@ class Malleable(Strategy):
         super().__init__(required)
         self.min_nodes = int(self.settings["min_nodes"])
         self.patience_s = self.settings["patience_s"]
-        if not 1 <= self.min_nodes <= self.nodes:
-            raise InputError(f"min_nodes is {self.min_nodes}", hint=f"choose 1 to {self.nodes}, the nodes of the job")
+        if self.min_nodes != self.settings["min_nodes"] or not 1 <= self.min_nodes <= self.nodes:
+            hint = f"choose a whole number from 1 to {self.nodes}, the nodes of the job"
+            raise InputError(f"min_nodes is {self.settings['min_nodes']:g}", hint=hint)
         self.held: Allocation | None = None
         self._quantum_is_out = False
         self._reshaping = asyncio.Lock()

@@ -24,6 +24,7 @@ class Surroundings:
     directory: Path | None  # of the run
     worker_set_up: dict[str, Any] = field(default_factory=dict)
     profile: tuple[Memory, ResultStore] | None = None
+    record: Callable[..., None] | None = None  # for events of the world itself, such as the start of a worker
 
 
 class WorldEntry(Protocol):

@@ -60,7 +60,8 @@ class Allocation(AllocationPort):
     @property
     def busy_nodes(self) -> int:
         """How many nodes run required work, or are promised to it."""
-        return sum(ticket.work.task.nodes for ticket in (*self._running, *self._waiting))
+        awaited = sum(1 for work, _ in self._spare.values() if self._cluster.spare.is_wanted(work))
+        return awaited + sum(ticket.work.task.nodes for ticket in (*self._running, *self._waiting))
 
     async def __aenter__(self) -> Allocation:
         return self

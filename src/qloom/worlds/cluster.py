@@ -70,7 +70,12 @@ class JobCluster(Cluster):
             shares=lease.shares or None,
             engine_us=lease.engine_us,
         )
-        session = await self._broker.open_session(lease.device, request.qpu) if lease.device else None
+        try:
+            session = await self._broker.open_session(lease.device, request.qpu) if lease.device else None
+        except BaseException:
+            engine_us = await self.world.free(lease)  # nobody else knows of it yet
+            self.record("released", lease=lease.id, engine_us=engine_us)
+            raise
         return Allocation(self, lease, session)
 
     def request(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ def compute_inline(task: Task) -> Any:
     if isinstance(function, TaskFunction):
         function = function.function
     assert function is not None  # noqa: S101  a task has a command or a function
+    if getattr(function, "__closure__", None) or isinstance(function, types.MethodType):
+        function = pickle.loads(_dumps(function))  # noqa: S301  what it holds is a worker's own, too
     result = function(*_own(task.args), **_own(dict(task.kwargs)))
     return result if type(result) in _IMMUTABLE else pickle.loads(_dumps(result))  # noqa: S301
 

@@ -75,9 +75,11 @@ def load_function(pickled: bytes) -> Any:
     return getattr(function, "function", function)  # what a decorated one stands for
 
 
-def run_call(pickled_function: bytes, args: Any, kwargs: Any) -> Any:
-    """Call a function."""
-    return load_function(pickled_function)(*args, **kwargs)
+def run_call(pickled_function: bytes | bytearray, args: Any, kwargs: Any) -> Any:
+    """Call a function; one that came by value (a bytearray) is unpickled each time, as it may hold state."""
+    if isinstance(pickled_function, bytes):
+        return load_function(pickled_function)(*args, **kwargs)
+    return load_function.__wrapped__(bytes(pickled_function))(*args, **kwargs)
 
 
 def run_command(argv: list[str], cwd: str | None, env: dict[str, str], capture: list[str]) -> dict[str, Any]:
@@ -130,8 +132,16 @@ def answer(message: bytes) -> bytes:
         if isinstance(error, KeyboardInterrupt):
             raise
         exited = f"exited with {error.code!r}" if isinstance(error, SystemExit) else None
-        what = exited or f"raised {type(error).__name__}: {error}"
+        what = exited or f"raised {type(error).__name__}: {text_of(error)}"
         return b"-" + pickle.dumps((what, "".join(traceback.format_exception(error))))
+
+
+def text_of(error: BaseException) -> str:
+    """The message of an exception, whose own code may fail."""
+    try:
+        return str(error)
+    except Exception:
+        return "its message cannot be shown"
 
 
 def dump(value: Any) -> bytes:

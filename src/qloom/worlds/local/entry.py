@@ -32,4 +32,4 @@ def make(surroundings: Surroundings, clock: RealClock) -> LocalWorld:
     if surroundings.directory is not None:
         logs = surroundings.directory / "logs"
         logs.mkdir(mode=0o700, exist_ok=True)
-    return LocalWorld(surroundings.site, clock, surroundings.worker_set_up, logs)
+    return LocalWorld(surroundings.site, clock, surroundings.worker_set_up, logs, surroundings.record)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import pickle
 import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 
-from qloom.model import CommandResult, Task
+from qloom.model import CommandResult, Task, TaskFunction
 from qloom.worlds import worker
 from qloom.worlds.worker import HEADER
 
@@ -135,6 +137,8 @@ class WorkerProcess:
         except BlockingIOError:
             return
         if not data:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=1.0)  # it is about to end: let it, to tell how
             self.kill()
             return
         self._received += data
@@ -169,17 +173,15 @@ def _pickle(value: Any) -> bytes:
         return bytes(cloudpickle.dumps(value))
 
 
-@functools.lru_cache(maxsize=256)
-def _pickle_function(function: Any) -> bytes:
-    """Functions of files are sent by name; those of the main module and closures have no name to be found by."""
-    if getattr(function, "__module__", None) == "__main__" or "<" in getattr(function, "__qualname__", ""):
-        return bytes(cloudpickle.dumps(function))
-    return _pickle(function)
+_pickle_named = functools.lru_cache(maxsize=256)(_pickle)
 
 
-def function_message(function: Any) -> bytes:
-    """A function as it is sent to a worker."""
-    try:
-        return _pickle_function(function)
-    except TypeError:  # a callable that cannot be hashed
-        return _pickle(function)
+def function_message(function: Any) -> bytes | bytearray:
+    """A function as it is sent to a worker: by name, which is cached here and there, or by value, which is not.
+
+    Those of the main module and closures have no name to be found by, and what they hold may change between calls.
+    """
+    named = isinstance(function, TaskFunction | types.FunctionType | types.BuiltinFunctionType)
+    if not named or function.__module__ == "__main__" or "<" in function.__qualname__:
+        return bytearray(cloudpickle.dumps(function))
+    return _pickle_named(function)

@@ -50,6 +50,7 @@ class LocalWorld(World):
     clock: RealClock
     worker_set_up: dict[str, Any]
     logs: Path | None = None
+    record: Callable[..., None] | None = None
     _workers: dict[str, WorkerProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -116,7 +117,18 @@ class LocalWorld(World):
         if known is None or not known.alive:
             log = self.logs / f"{name}.log" if self.logs is not None else None
             known = self._workers[name] = WorkerProcess(name, self.worker_set_up, log)
+            known.ready.add_done_callback(self._note_start(name))
         return known
+
+    def _note_start(self, name: str) -> Callable[[asyncio.Task[Any]], None]:
+        """What a start costs is in the journal, so that virtual time can be given the same."""
+        began_us = self.clock.now_us()
+
+        def note(ready: asyncio.Task[Any]) -> None:
+            if self.record is not None and not ready.cancelled() and ready.exception() is None:
+                self.record("worker_started", node=name, seconds=(self.clock.now_us() - began_us) / 1e6)
+
+        return note
 
     def check_task(self, task: Task) -> None:
         """Refuse what no node could ever run."""

@@ -50,7 +50,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         """Call at this instant, after what was already asked for."""
-        handle = _Handle((callback, args, context or contextvars.copy_context()))
+        # An empty context is false, and must be kept all the same: a task would run in that of whoever wakes it.
+        handle = _Handle((callback, args, contextvars.copy_context() if context is None else context))
         self._ready.append(handle)
         return handle
 
@@ -66,7 +67,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self, when_us: int, callback: Any, *args: Any, context: Any = None, deadline: bool = False
     ) -> _Handle:
         """Call at a virtual time; a deadline comes after all else at that instant."""
-        handle = _Handle((callback, args, context or contextvars.copy_context()))
+        handle = _Handle((callback, args, contextvars.copy_context() if context is None else context))
         self._sequence += 1
         heapq.heappush(self._timers, (max(when_us, self.now_us), deadline, self._sequence, handle))
         return handle

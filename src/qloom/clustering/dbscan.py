@@ -1,0 +1,181 @@
+"""DBSCAN on a grid: exact, in memory linear in the points.
+
+In one to three dimensions the cells are so small that all points of a cell are neighbours: a cell with `min_pts`
+points holds only core points, and clusters are joined cell by cell. In more dimensions the grid only serves to find
+candidates, and clusters are joined point by point.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qloom.clustering.compiled import compiled
+from qloom.clustering.data import Points
+from qloom.clustering.forest import find, join, numbered
+from qloom.clustering.grid import grid, row_of_cells, square_distance
+from qloom.clustering.overlap import NOISE, Labels
+from qloom.errors import InputError
+
+
+def dbscan(points: Points, eps: float, min_pts: int) -> Labels:
+    """Labels, with -1 for noise; a border point goes to the cluster of its nearest core point.
+
+    `min_pts` counts the point itself, as in scikit-learn.
+    """
+    if not (eps > 0 and np.isfinite(eps)):
+        raise InputError(f"DBSCAN: eps must be a positive number, not {eps}")
+    if min_pts < 1:
+        raise InputError(f"DBSCAN: min_pts must be at least 1, not {min_pts}")
+    cells = grid(points, eps)
+    where = (np.ascontiguousarray(points[cells.order]), cells.starts, cells.keys, cells.rows, cells.reach)
+    square = float(eps) * float(eps)
+    core = _core_points(*where, square, min_pts, cells.whole_cells)
+    parent = np.arange(len(points))
+    if cells.whole_cells:
+        _join_by_cell(*where, square, core, parent)
+    else:
+        _join_by_point(*where, square, core, parent)
+    labels = np.empty(len(points), np.int32)
+    labels[cells.order] = _labels(*where, square, core, parent)
+    clustered = labels != NOISE
+    labels[clustered] = numbered(labels[clustered])
+    return labels
+
+
+@compiled
+def _core_points(
+    points: NDArray[Any],
+    starts: NDArray[Any],
+    keys: NDArray[Any],
+    rows: NDArray[Any],
+    reach: int,
+    square: float,
+    min_pts: int,
+    whole_cells: bool,
+) -> NDArray[Any]:
+    """Which points have enough neighbours; counting stops as soon as they do."""
+    core = np.zeros(len(points), np.bool_)
+    for cell in range(len(keys)):
+        if whole_cells and starts[cell + 1] - starts[cell] >= min_pts:
+            core[starts[cell] : starts[cell + 1]] = True
+            continue
+        for i in range(starts[cell], starts[cell + 1]):
+            found = 0
+            for row in rows:
+                first, last = row_of_cells(keys, keys[cell] + row, reach)
+                for j in range(starts[first], starts[last]):
+                    found += square_distance(points[i], points[j]) <= square
+                    if found >= min_pts:
+                        break
+                if found >= min_pts:
+                    core[i] = True
+                    break
+    return core
+
+
+@compiled
+def _join_by_point(
+    points: NDArray[Any],
+    starts: NDArray[Any],
+    keys: NDArray[Any],
+    rows: NDArray[Any],
+    reach: int,
+    square: float,
+    core: NDArray[Any],
+    parent: NDArray[Any],
+) -> None:
+    """Join core points within eps of each other."""
+    for cell in range(len(keys)):
+        for row in rows:
+            first, last = row_of_cells(keys, keys[cell] + row, reach)
+            for i in range(starts[cell], starts[cell + 1]):
+                for j in range(starts[first], min(starts[last], i)):
+                    apart = core[i] and core[j] and find(parent, i) != find(parent, j)
+                    if apart and square_distance(points[i], points[j]) <= square:
+                        join(parent, i, j)
+
+
+@compiled
+def _join_by_cell(
+    points: NDArray[Any],
+    starts: NDArray[Any],
+    keys: NDArray[Any],
+    rows: NDArray[Any],
+    reach: int,
+    square: float,
+    core: NDArray[Any],
+    parent: NDArray[Any],
+) -> None:
+    """The same where all core points of a cell belong together: one near pair joins two cells."""
+    cores = np.flatnonzero(core)
+    bounds = np.searchsorted(cores, starts)
+    for cell in range(len(keys)):
+        own = points[cores[bounds[cell] : bounds[cell + 1]]]
+        for i in range(bounds[cell], bounds[cell + 1]):
+            parent[cores[i]] = cores[bounds[cell]]
+        if len(own) == 0:
+            continue
+        for row in rows:
+            first, last = row_of_cells(keys, keys[cell] + row, reach)
+            for other in range(first, min(last, cell)):
+                if bounds[other] == bounds[other + 1]:
+                    continue
+                a, b = cores[bounds[cell]], cores[bounds[other]]
+                if find(parent, a) == find(parent, b):
+                    continue
+                if _touch(own, points[cores[bounds[other] : bounds[other + 1]]], square):
+                    join(parent, a, b)
+
+
+@compiled
+def _touch(own: NDArray[Any], others: NDArray[Any], square: float) -> bool:
+    """Whether any of some points is within eps of any of some others; those far from the others' box are skipped."""
+    dimensions = own.shape[1]
+    low, high = others[0].copy(), others[0].copy()
+    for j in range(len(others)):
+        low = np.minimum(low, others[j])
+        high = np.maximum(high, others[j])
+    for i in range(len(own)):
+        to_box = 0.0
+        for dimension in range(dimensions):
+            at = own[i, dimension]
+            to_box += max(low[dimension] - at, at - high[dimension], 0.0) ** 2
+        if to_box > square * (1 + 1e-9):
+            continue
+        for j in range(len(others)):
+            if square_distance(own[i], others[j]) <= square:
+                return True
+    return False
+
+
+@compiled
+def _labels(
+    points: NDArray[Any],
+    starts: NDArray[Any],
+    keys: NDArray[Any],
+    rows: NDArray[Any],
+    reach: int,
+    square: float,
+    core: NDArray[Any],
+    parent: NDArray[Any],
+) -> NDArray[Any]:
+    """The root of each core point's set, of the nearest core point's for border points, -1 for noise."""
+    labels = np.full(len(points), -1, np.int32)
+    for cell in range(len(keys)):
+        for i in range(starts[cell], starts[cell + 1]):
+            if core[i]:
+                labels[i] = find(parent, i)
+                continue
+            best = np.inf
+            for row in rows:
+                first, last = row_of_cells(keys, keys[cell] + row, reach)
+                for j in range(starts[first], starts[last]):
+                    if core[j]:
+                        distance = square_distance(points[i], points[j])
+                        if distance <= square and distance < best:
+                            best = distance
+                            labels[i] = find(parent, j)
+    return labels

@@ -1,0 +1,22 @@
+"""Minimum spanning trees of points, exact, from kd-trees: never a matrix of distances."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qloom.clustering.data import Points
+
+
+def spanning_tree(points: Points, reach: int = 0) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Lengths and edges, shortest first; of mutual reachability distances if `reach` (neighbours) is positive."""
+    quitefastmst = import_module("quitefastmst")
+    quitefastmst.omp_set_num_threads(1)  # ties are broken the same way on every machine
+    if points.shape[1] == 1:  # the library wants a plane; a line in it will do
+        points = np.column_stack([points, np.zeros(len(points))])
+    lengths, edges = quitefastmst.mst_euclid(np.array(points), M=reach)[:2]  # a copy: shared points are read-only
+    order = np.lexsort((edges[:, 1], edges[:, 0], lengths))
+    return lengths[order], edges[order]

@@ -1,0 +1,262 @@
+"""What a run held and used, from constructed journals, to the microsecond."""
+
+from __future__ import annotations
+
+import pytest
+
+import qloom
+from qloom.journal.accounting import account, read_history
+from qloom.site import Overheads, Qpu, Site, Watts
+
+SECOND = 1_000_000
+
+
+def journal(*events, watts=None):
+    """Events as `(seconds, event, fields)`; a job is `j1` unless it is said."""
+    start = {"n": 0, "at_us": 0, "event": "run_started", "version": 1, "site": {"watts": watts or {}}}
+    lines = [start]
+    for number, (at_s, event, fields) in enumerate(events, 1):
+        own = {} if event in ("resumed", "run_ended") else {"job": "j1"}
+        lines.append({"n": number, "at_us": round(at_s * SECOND), "event": event, **own, **fields})
+    return lines
+
+
+def figures(*events, job=None, **more):
+    return account(read_history(journal(*events, **more)), job)
+
+
+def submitted(at_s=0.0, **more):
+    return (at_s, "job_submitted", more)
+
+
+def granted(at_s, nodes, lease="j1.1", **more):
+    return (at_s, "granted", {"lease": lease, "nodes": list(nodes), **more})
+
+
+def requested(at_s, nodes, lease="j1.1", **more):
+    return (at_s, "requested", {"lease": lease, "nodes": nodes, **more})
+
+
+def released(at_s, lease="j1.1", **more):
+    return (at_s, "released", {"lease": lease, **more})
+
+
+def task(begin_s, end_s, nodes, work="w.0", state="done", **more):
+    began = (begin_s, "task_started", {"work": work, "name": "t", "nodes": list(nodes), **more})
+    return began, (end_s, "task_ended", {"work": work, "state": state})
+
+
+def quantum(queued_s, begin_s, end_s, hold="task", work="q.0", device="q"):
+    return (
+        (queued_s, "quantum_queued", {"work": work, "name": "qubo", "device": device, "hold": hold}),
+        (begin_s, "quantum_started", {"work": work, "device": device}),
+        (end_s, "quantum_ended", {"work": work, "device": device, "state": "done"}),
+    )
+
+
+def ended(at_s, **more):
+    return (at_s, "job_ended", {"state": "done", **more})
+
+
+def test_held_from_grant_to_release_and_busy_while_a_task_runs():
+    used = figures(
+        submitted(), requested(0, 3), granted(2, ("n1", "n2", "n3")), *task(3, 7, ("n1",)), released(12), ended(12)
+    )
+    assert used.node_s_held == 30.0
+    assert used.node_s_busy == 4.0
+    assert used.wall_s == 10.0, "from the first start to the last end"
+    assert used.turnaround_s == 12.0, "from the submission to the end"
+    assert used.node_wait_s == 2.0
+
+
+def test_a_task_on_several_nodes_keeps_all_of_them_busy():
+    used = figures(submitted(), granted(0, ("n1", "n2")), *task(0, 5, ("n1", "n2")), released(5))
+    assert used.node_s_busy == 10.0
+
+
+def test_growing_and_shrinking():
+    used = figures(
+        submitted(),
+        granted(0, ("n1",)),
+        requested(1, 2, grow=True),
+        (3, "grown", {"lease": "j1.1", "nodes": ["n2", "n3"]}),
+        (5, "shrunk", {"lease": "j1.1", "nodes": ["n2"]}),
+        released(6),
+    )
+    assert used.node_s_held == 6 + 2 + 3
+    assert used.node_wait_s == 2.0
+
+
+def test_a_request_that_was_withdrawn_counts_as_waiting_only():
+    used = figures(submitted(), requested(0, 2), (5, "withdrawn", {"lease": "j1.1"}), ended(5))
+    assert used.node_wait_s == 5.0
+    assert used.node_s_held == 0.0
+
+
+def test_a_whole_qpu_is_held_also_while_it_idles():
+    whole = {"device": "q", "hold": "whole", "shares": 8}
+    used = figures(
+        submitted(), granted(0, ("n1",), **whole), *quantum(2, 3, 7, hold="whole"), released(10), ended(10)
+    )
+    assert (used.qpu_s_held, used.qpu_s_busy, used.vqpu_s_held) == (10.0, 4.0, 0.0)
+    assert used.qpu_wait_s == 1.0
+
+
+def test_a_qpu_that_is_given_back_early_is_held_until_then():
+    whole = {"device": "q", "hold": "whole", "shares": 8}
+    back = (4, "qpu_released", {"lease": "j1.1", "device": "q", "shares": 8})
+    used = figures(submitted(), granted(0, ("n1",), **whole), back, released(10))
+    assert (used.qpu_s_held, used.node_s_held) == (4.0, 10.0)
+
+
+def test_shares_are_never_added_to_qpu_seconds():
+    share = {"device": "q", "hold": "share", "shares": 1}
+    used = figures(submitted(), granted(0, (), **share), *quantum(1, 2, 5, hold="share"), released(10))
+    assert used.vqpu_s_held == 10.0
+    assert used.qpu_s_held == used.qpu_s_busy == 3.0
+
+
+def test_a_task_outside_any_session_holds_the_qpu_while_it_executes():
+    used = figures(submitted(), *quantum(0, 6, 9))
+    assert used.qpu_s_held == used.qpu_s_busy == 3.0
+    assert used.qpu_wait_s == 6.0
+
+
+def test_a_reservation_for_a_block_is_held():
+    used = figures(
+        submitted(),
+        (1, "reserved", {"session": "s1", "device": "q"}),
+        *quantum(2, 2, 4, hold="whole"),
+        (9, "unreserved", {"session": "s1", "device": "q"}),
+    )
+    assert (used.qpu_s_held, used.qpu_s_busy) == (8.0, 2.0)
+
+
+def test_a_quantum_task_that_never_started_uses_nothing():
+    queued, _, end = quantum(0, 0, 5)
+    used = figures(submitted(), queued, (5, "quantum_ended", {**end[2], "state": "cancelled"}), ended(5))
+    assert used.qpu_s_held == used.qpu_s_busy == 0.0
+
+
+def test_spare_work_is_busy_and_told_apart():
+    used = figures(submitted(), granted(0, ("n1", "n2")), *task(0, 4, ("n2",), spare=True), released(5))
+    assert used.node_s_busy == used.spare_node_s == 4.0
+
+
+def test_the_engines_own_time_counts_even_if_it_is_zero():
+    """Slurm bills from its own start time, also when that is the very beginning."""
+    used = figures(submitted(), granted(2, ("n1",), engine_us=0), released(9, engine_us=10 * SECOND))
+    assert used.node_s_held == 10.0
+
+
+def test_overheads_of_a_grant_are_billed_from_the_very_first_grant_on():
+    """The same overhead must not depend on when it comes: one iteration costs half of two."""
+    site = Site(overheads=Overheads(grant_s=1.0))
+    held = [
+        account(
+            read_history(
+                qloom.run(
+                    "phases",
+                    strategy="workflow",
+                    world="virtual",
+                    site=site,
+                    in_memory=True,
+                    parameters={"iterations": number},
+                ).events
+            )
+        ).node_s_held
+        for number in (1, 2)
+    ]
+    assert held[1] == pytest.approx(2 * held[0])
+
+
+def test_what_a_killed_run_had_open_ends_at_its_last_event():
+    begun, _ = task(1, 0, ("n1",))
+    history = read_history(journal(submitted(), granted(0, ("n1", "n2")), begun, requested(7, 1, lease="j1.2")))
+    used = account(history)
+    assert used.node_s_held == 14.0
+    assert used.node_s_busy == 6.0
+    assert used.turnaround_s == 7.0
+    assert {interval.state for interval in history.intervals} == {"open"}
+
+
+def test_nothing_is_held_between_a_kill_and_its_resumption():
+    begun, _ = task(1, 0, ("n1",))
+    events = (
+        submitted(),
+        granted(0, ("n1", "n2")),
+        begun,
+        (5, "called", {"call": "c", "order": 0, "kind": "classical", "names": []}),
+        (100, "resumed", {}),
+        granted(101, ("n1", "n2")),
+        *task(101, 103, ("n1",)),
+        released(104),
+        ended(104),
+    )
+    used = figures(*events)
+    assert used.node_s_held == 2 * 5 + 2 * 3
+    assert used.node_s_busy == 4 + 2
+    assert used.wall_s == 5 + 4, "the 95 s in which nobody ran it are left out"
+    assert used.turnaround_s == 104.0, "the user waited for all of it"
+    assert read_history(journal(*events)).gaps == [(5 * SECOND, 100 * SECOND)]
+
+
+def test_a_quantum_task_that_a_kill_cut_off_is_queued_again():
+    queued, begun, _ = quantum(0, 2, 0)
+    used = figures(submitted(), queued, begun, (4, "resumed", {}), *quantum(10, 11, 15))
+    assert used.qpu_s_busy == used.qpu_s_held == 0.0 + 4.0
+    assert used.qpu_wait_s == 2.0 + 1.0
+
+
+def test_each_job_has_its_own_figures_and_they_add_up():
+    events = (
+        submitted(0),
+        submitted(1, job="j2"),
+        granted(0, ("n1",)),
+        granted(2, ("n2", "n3"), lease="j2.1", job="j2"),
+        released(4),
+        released(7, lease="j2.1", job="j2"),
+        ended(4),
+        ended(7, job="j2"),
+    )
+    first, second, total = (figures(*events, job=job) for job in ("j1", "j2", None))
+    assert (first.node_s_held, second.node_s_held, total.node_s_held) == (4.0, 10.0, 14.0)
+    assert (first.wall_s, second.wall_s, total.wall_s) == (4.0, 5.0, 7.0)
+    assert (first.turnaround_s, second.turnaround_s, total.turnaround_s) == (4.0, 6.0, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "run_s", "slowdown"), [(0, 20, 1.0), (20, 20, 2.0), (0, 1, 1.0), (4, 1, 1.0), (99, 1, 10.0)]
+)
+def test_slowdown_is_bounded_for_short_jobs(wait_s, run_s, slowdown):
+    end_s = wait_s + run_s
+    used = figures(submitted(), granted(wait_s, ("n1",)), released(end_s), ended(end_s))
+    assert used.bounded_slowdown == pytest.approx(slowdown)
+
+
+def test_energy_is_idle_and_busy_watts():
+    watts = {"node_idle": 100.0, "node_busy": 300.0, "qpu_idle": 10_000.0, "qpu_busy": 20_000.0}
+    whole = {"device": "q", "hold": "whole", "shares": 8}
+    events = (
+        submitted(),
+        granted(0, ("n1", "n2"), **whole),
+        *task(0, 5, ("n1",)),
+        *quantum(5, 5, 8, hold="whole"),
+        released(10),
+    )
+    used = figures(*events, watts=watts)
+    assert used.energy_j == 300 * 5 + 100 * 15 + 20_000 * 3 + 10_000 * 7
+    assert figures(*events).energy_j is None, "not told if no watts are configured"
+
+
+def test_energy_of_a_run_comes_from_its_site():
+    site = Site(watts=Watts(node_idle=100, node_busy=300), qpus=(Qpu(),))
+    events = qloom.run("phases", world="virtual", site=site, in_memory=True).events
+    assert account(read_history(events)).energy_j == pytest.approx(100 * (301.2 - 54.0) + 300 * 54.0)
+
+
+def test_a_journal_without_any_work_costs_nothing():
+    used = figures(submitted(3), (4, "job_ended", {"state": "failed"}))
+    assert used.node_s_held == used.wall_s == used.qpu_s_held == 0.0
+    assert used.turnaround_s == 1.0
+    assert figures().as_dict()["wall_s"] == 0.0
