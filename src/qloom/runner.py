@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import platform
 import sys
@@ -121,6 +122,8 @@ def run(
 def execute(plan: Plan, *, listener: Listener | None = None, in_memory: bool = False) -> Outcome:
     """Carry out a plan in a new run."""
     plan.check()
+    if not in_memory:
+        plan = replace(plan, parameters=_as_kept(plan.parameters))
     profile = _read_profile(plan.profile)
     directory = None if in_memory else home.new_run()
     began_us = time.time_ns() // 1000
@@ -159,6 +162,15 @@ def resume(name: str, *, listener: Listener | None = None) -> Outcome:
     resumed = ("resumed", {"program_changed": changed or None})
     outcome = execution.go(start.get("epoch_us", 0), events[-1]["at_us"], events[-1]["n"] + 1, resumed, done)
     return replace(outcome, notes=note + outcome.notes)
+
+
+def _as_kept(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters as the journal gives them back (a tuple as a list), so that a resumed program is given the same."""
+    try:
+        kept: dict[str, Any] = json.loads(json.dumps(parameters))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"parameters are numbers, text, lists and dictionaries: {error}") from None
+    return kept
 
 
 def _read_profile(name: str | None) -> tuple[Memory, ResultStore] | None:

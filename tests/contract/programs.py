@@ -10,7 +10,7 @@ from typing import Any
 import qloom
 from qloom import delay, task
 
-SQUARE_QUBO = {("a", "a"): -1.0, ("b", "b"): -1.0, ("a", "b"): 2.5, ("c", "c"): -0.5}
+SQUARE_QUBO = {("a", "a"): -1.0, ("b", "b"): -0.8, ("a", "b"): 2.5, ("c", "c"): -0.5}  # one ground state
 
 
 def _square(x: int, seconds: float = 0.05, log: str = "") -> int:

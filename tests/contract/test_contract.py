@@ -94,7 +94,7 @@ def test_what_no_world_can_do_is_refused(program, error, world):
     assert refused.exit_code == 2
 
 
-@every_world
+@pytest.mark.parametrize("world", [pytest.param("local", marks=pytest.mark.slow), "virtual"])
 @every_strategy
 @pytest.mark.parametrize("program", programs.GOOD, ids=lambda program: program.__name__)
 def test_cut_off_anywhere_and_resumed(program, world, strategy, tmp_path):

@@ -43,7 +43,9 @@ def wait_for_events(home, running, count):
     raise AssertionError(f"the journal never had {count} events")
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "strategy", [name if name == "malleable" else pytest.param(name, marks=pytest.mark.slow) for name in STRATEGIES]
+)
 @pytest.mark.parametrize("program", [programs.loop, programs.overlap], ids=lambda program: program.__name__)
 def test_killed_again_and_again_and_resumed(program, strategy, qloom_home, tmp_path):
     output = tmp_path / "output"

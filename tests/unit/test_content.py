@@ -10,6 +10,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections import OrderedDict
 
 import numpy
 import pytest
@@ -97,6 +98,9 @@ DISTINCT = [
     (),
     {},
     set(),
+    frozenset(),
+    bytearray(),
+    OrderedDict(),
     True,
     1,
     1.0,
@@ -339,6 +343,12 @@ def test_the_same_result_is_stored_once(tmp_path):
     store = ResultStore(tmp_path)
     assert store.keep("x" * 5000) == store.keep("x" * 5000)
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_results_that_differ_in_type_alone_are_kept_apart(tmp_path):
+    store = ResultStore(tmp_path)
+    for value in (bytes(3000), bytearray(3000), {1}, frozenset({1}), {1: 2}, OrderedDict({1: 2})):
+        assert type(store.load(store.keep(value))) is type(value)
 
 
 def test_samples_come_back(tmp_path):

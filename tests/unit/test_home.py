@@ -11,7 +11,8 @@ import threading
 import pytest
 
 import qloom
-from qloom.errors import JournalError
+from qloom import call
+from qloom.errors import InputError, JournalError
 from qloom.journal import home
 from qloom.journal.file import FILE_NAME, Journal, read_events
 
@@ -231,6 +232,26 @@ def test_a_run_that_is_still_going_on_cannot_be_resumed():
         qloom.resume("last")
     assert (outcome.directory / FILE_NAME).read_bytes() == before
     writer.close()
+
+
+async def sums(job, sizes=()):
+    return await job.classical(call(len, sizes)) + await job.classical(call(sum, sizes))
+
+
+def test_a_resumed_program_is_given_the_same_parameters():
+    """Also if they were a tuple, which the journal keeps as a list."""
+    outcome = qloom.run(sums, world="virtual", parameters={"sizes": (1, 2)})
+    whole = (outcome.directory / FILE_NAME).read_bytes()
+    (outcome.directory / FILE_NAME).write_bytes(whole[: whole.index(b"returned")])
+    start = read_events(outcome.directory)[0]
+    assert start["program"].endswith("test_home.py:sums")
+    assert qloom.resume("last").result == outcome.result == [2, 3]
+
+
+def test_parameters_that_a_journal_cannot_keep_are_refused_before_anything_is_written(qloom_home):
+    with pytest.raises(InputError, match="parameters are numbers, text, lists"):
+        qloom.run(sums, world="virtual", parameters={"sizes": {1, 2}})
+    assert list(qloom_home.iterdir()) == []
 
 
 @pytest.mark.parametrize("what", ["", FILE_NAME, "results"])

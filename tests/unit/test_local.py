@@ -467,3 +467,23 @@ def test_workers_end_with_their_driver(sent, tmp_path):
     else:
         assert driver.returncode == 130
         assert errors == "qloom: interrupted: go on with qloom resume last\n"
+
+
+def wander(directory):
+    os.environ["WANDERED"] = "yes"
+    os.chdir(directory)
+
+
+def whereabouts():
+    return os.getcwd(), os.environ.get("WANDERED")
+
+
+async def wandering(job, directory):
+    await job.classical(call(wander, directory))
+    (before,) = await job.classical(call(whereabouts))
+    return before
+
+
+def test_a_task_leaves_no_trace_in_its_worker_for_the_next_one(tmp_path):
+    outcome = qloom.run(wandering, site=Site(nodes=1), parameters={"directory": str(tmp_path)}, in_memory=True)
+    assert outcome.result == (os.getcwd(), None)

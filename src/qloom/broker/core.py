@@ -1,181 +1,395 @@
 """Who uses a device, and when: pure decisions. Events come in, actions go out; no I/O, no clock.
 
-One line per device, first come first served. In it stand
-- single tasks from outside any session,
-- sessions of kind SHARE, one turn at a time: a session that has more to do goes to the back of the line, so
-  that N sessions never wait for more than N - 1 tasks of others,
-- requests for the device as a whole: once granted, only that session's tasks run until it is closed.
+- Sessions of kind SHARE take turns, one task each; a session that has more to do goes to the back.
+- A session of kind WHOLE holds all shares: only its tasks run until it is closed.
+- Tasks from outside any session run in between, but only so many may go before a waiting session's task.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from qloom.errors import InputError
+from qloom.broker.events import (
+    FINAL,
+    ON_DEVICE,
+    Action,
+    Advanced,
+    Cancelled,
+    DeviceUp,
+    Ended,
+    Event,
+    Finished,
+    SessionClosed,
+    SessionOpened,
+    SessionRequested,
+    SharesChanged,
+    Start,
+    Stop,
+    Submitted,
+    TimePassed,
+)
+from qloom.broker.ledger import Ledger
+from qloom.broker.policies import Candidate, policy
+from qloom.broker.promise import DeviceSpec
+from qloom.errors import InputError, Refused
 from qloom.model import QpuHold
 
 
-@dataclass(frozen=True)
-class DeviceSpec:
-    """What the queue has to know of a device."""
-
-    name: str
-    shares: int = 8  # vQPUs: sessions of kind SHARE at once
-    lanes: int = 1  # tasks that the device itself runs at once
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """A task has come, from a session or from outside."""
-
-    task: str
-    device: str
-    session: str | None = None
-    expected_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class Cancelled:
-    """A task is no longer wanted."""
-
-    task: str
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The device is done with a task, well or badly, or has stopped it."""
-
-    task: str
-
-
-@dataclass(frozen=True)
-class SessionRequested:
-    """Somebody wants to hold a device, or a share of it."""
-
-    session: str
-    device: str
-    hold: QpuHold
-
-
-@dataclass(frozen=True)
-class SessionClosed:
-    """A session is over, or no longer wanted."""
-
-    session: str
-
-
-@dataclass(frozen=True)
-class DeviceUp:
-    """A device came back, or went away: what runs there goes on, nothing new is started."""
-
-    device: str
-    up: bool
-
-
-Event = Submitted | Cancelled | Finished | SessionRequested | SessionClosed | DeviceUp
-
-
-@dataclass(frozen=True)
-class Start:
-    """Give this task to its device now."""
-
-    task: str
-    device: str
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Take this task back from its device; `Finished` must follow."""
-
-    task: str
-
-
-@dataclass(frozen=True)
-class SessionOpened:
-    """The session holds its device, or its share, from now on."""
-
-    session: str
-
-
-Action = Start | Stop | SessionOpened
+@dataclass
+class _Task:
+    submitted: Submitted
+    state: str
+    order: int
+    queued_us: int
+    since_us: int  # of the present state
+    attempts: int = 0
+    outside_ahead: int = 0  # tasks from outside that were started while this one was the head of its session
+    stopping: str = ""  # the state it will have once the device has let go of it
+    reason: str = ""
 
 
 @dataclass
 class _Session:
-    id: str
-    device: str
-    hold: QpuHold
+    requested: SessionRequested
     is_open: bool = False
-    tasks: deque[str] = field(default_factory=deque)
+    tasks: deque[str] = field(default_factory=deque)  # queued ones
+    turn_s: float = 0.0  # expected seconds of the present turn
+    set_up: str | None = None
 
 
 @dataclass
 class _Device:
     spec: DeviceSpec
     up: bool = True
-    line: deque[tuple[str, str]] = field(default_factory=deque)  # ("task" | "turn" | "whole", id)
-    wanting_a_share: deque[str] = field(default_factory=deque)
-    shares_used: int = 0
-    owner: str | None = None
+    requests: deque[str] = field(default_factory=deque)  # sessions that want to be opened
+    open: dict[str, None] = field(default_factory=dict)
+    outside: dict[str, None] = field(default_factory=dict)  # queued tasks from outside any session
     executing: list[str] = field(default_factory=list)
+    owner: str | None = None
 
 
 class QueueCore:
     """The state of all lines. `handle` is the only way to change it."""
 
-    def __init__(self, devices: list[DeviceSpec]) -> None:
+    def __init__(self, devices: list[DeviceSpec], ledger: Ledger | None = None) -> None:
         self._devices = {spec.name: _Device(spec) for spec in devices}
         self._sessions: dict[str, _Session] = {}
-        self._tasks: dict[str, Submitted] = {}
+        self._tasks: dict[str, _Task] = {}
+        self._orders = 0
+        self.ledger = ledger or Ledger()
 
-    def handle(self, event: Event) -> list[Action]:
+    def handle(self, event: Event, now_us: int = 0) -> list[Action]:
         """Take one event in; what must be done now comes out, in order."""
+        actions: list[Action] = []
         match event:
             case Submitted():
-                device = self._submit(event)
-            case Cancelled():
-                submitted = self._tasks.get(event.task)
-                if submitted is None:
-                    return []
-                device = self._device(submitted.device)
-                if event.task in device.executing:
-                    return [Stop(event.task)]
-                self._forget_queued(device, submitted)
+                device = self._submit(event, now_us)
+            case Cancelled(name):
+                return self._cancel(name, now_us)
+            case Advanced(name, state):
+                self._advance_task(name, state, now_us)
+                return []
             case Finished():
-                submitted = self._tasks.pop(event.task)
-                device = self._device(submitted.device)
-                device.executing.remove(event.task)
-                self._queue_turn(device, submitted.session)
+                device, actions = self._finish(event, now_us)
             case SessionRequested():
                 device = self._request(event)
-            case SessionClosed():
-                session = self._sessions.pop(event.session, None)
-                if session is None:
+            case SessionClosed(name):
+                if name not in self._sessions:
                     return []
-                device = self._close(session)
-            case DeviceUp():
-                device = self._device(event.device)
-                device.up = event.up
-        return self._advance(device)
+                device, actions = self._close(name, now_us)
+            case DeviceUp(name, up):
+                device = self._device(name)
+                device.up = up
+            case SharesChanged(name, shares):
+                device = self._device(name)
+                device.spec = replace(device.spec, shares=shares)
+            case TimePassed():
+                return self._expire(now_us)
+        return actions + self._serve(device, now_us)
+
+    # Looking
 
     def is_up(self, device: str) -> bool:
         """Whether new tasks are started there."""
         return self._device(device).up
 
+    def state(self, task: str) -> str:
+        """The state of a task that is not over."""
+        return self._tasks[task].state
+
+    def shares(self, device: str) -> int:
+        """How many vQPUs a device offers."""
+        return self._device(device).spec.shares
+
     def backlog_s(self, device: str) -> float:
-        """Expected seconds of work that is queued or executing on a device."""
-        return sum(task.expected_s for task in self._tasks.values() if task.device == device)
+        """Expected seconds of work that is queued or on a device."""
+        own = self._device(device).spec.name
+        return sum(task.submitted.expected_s for task in self._tasks.values() if task.submitted.device == own)
+
+    def expected_wait_s(self, device: str) -> float:
+        """About how long a new task would wait."""
+        return self.backlog_s(device) / self._device(device).spec.lanes
 
     def position(self, task: str) -> int:
-        """How many tasks of its device were submitted before this one and are not done; 0: it is next or runs."""
-        device = self._tasks[task].device
-        ahead = [name for name, queued in self._tasks.items() if queued.device == device]
+        """How many tasks of its device were submitted before this one and are not done."""
+        device = self._tasks[task].submitted.device
+        ahead = [name for name, queued in self._tasks.items() if queued.submitted.device == device]
         return ahead.index(task)
 
     def is_idle(self) -> bool:
         """Whether nothing is queued, executing or held on any device."""
         return not self._tasks and not self._sessions
+
+    def next_deadline_us(self) -> int | None:
+        """When `TimePassed` should be told at the latest."""
+        deadlines = [deadline for task in self._tasks.values() if (deadline := _deadline_us(task)) is not None]
+        return min(deadlines, default=None)
+
+    # Tasks
+
+    def _submit(self, event: Submitted, now_us: int) -> _Device:
+        device = self._device(event.device)
+        if event.task in self._tasks:
+            raise InputError(f"quantum task {event.task} was submitted twice")
+        session = self._sessions.get(event.session) if event.session is not None else None
+        if event.session is not None and session is None:
+            raise Refused(f"quantum task {event.task}: its session {event.session} is closed", hint="open another")
+        longest_s = device.spec.longest_s
+        if longest_s is not None and event.expected_s > longest_s and device.owner != event.session:
+            raise Refused(
+                f"a task of {event.expected_s:g} s is longer than QPU {event.device} admits ({longest_s:g} s)",
+                hint="fewer shots, or hold the whole device",
+            )
+        if event.max_wait_s is not None:
+            self._require_wait(device, event, session)
+        self.ledger.admit_task(event.project, event.job, event.expected_s, now_us)
+        task = _Task(event, "queued", self._next_order(), now_us, now_us)
+        self._tasks[event.task] = task
+        if session is None:
+            device.outside[event.task] = None
+        else:
+            session.tasks.append(event.task)
+            if len(session.tasks) == 1:
+                self._become_head(device, session)
+        return device
+
+    def _require_wait(self, device: _Device, event: Submitted, session: _Session | None) -> None:
+        promised_s = device.spec.promised_wait_s() if session is not None and session.is_open else None
+        wait_s = self.expected_wait_s(event.device) if promised_s is None else promised_s
+        if event.max_wait_s is not None and wait_s > event.max_wait_s:
+            raise Refused(
+                f"QPU {event.device} would start this task in about {wait_s:.1f} s, not {event.max_wait_s:g} s"
+            )
+
+    def _advance_task(self, name: str, state: str, now_us: int) -> None:
+        task = self._tasks.get(name)
+        if task is None or task.state not in ON_DEVICE or state not in ON_DEVICE:
+            story = f"it is {task.state}" if task is not None else "it is over or unknown"
+            raise InputError(f"quantum task {name} cannot become {state}: {story}")
+        if ON_DEVICE.index(state) > ON_DEVICE.index(task.state):
+            task.state, task.since_us = state, now_us
+
+    def _cancel(self, name: str, now_us: int) -> list[Action]:
+        task = self._tasks.get(name)
+        if task is None:
+            return []
+        device = self._device(task.submitted.device)
+        if task.state != "queued":
+            return self._stop(task, "cancelled", "")
+        self._leave_line(device, task, now_us)
+        return [self._end(name, "cancelled", "", 0.0, now_us), *self._serve(device, now_us)]
+
+    def _stop(self, task: _Task, state: str, reason: str) -> list[Action]:
+        already, task.stopping, task.reason = task.stopping, state, reason
+        return [] if already else [Stop(task.submitted.task)]
+
+    def _leave_line(self, device: _Device, task: _Task, now_us: int) -> None:
+        name, session = task.submitted.task, task.submitted.session
+        if session is None:
+            del device.outside[name]
+        elif session in self._sessions:
+            tasks = self._sessions[session].tasks
+            was_head = tasks[0] == name
+            tasks.remove(name)
+            if was_head and tasks:
+                self._become_head(device, self._sessions[session])
+
+    def _finish(self, event: Finished, now_us: int) -> tuple[_Device, list[Action]]:
+        task = self._tasks[event.task]
+        submitted = task.submitted
+        device = self._device(submitted.device)
+        on_device_s = (now_us - task.since_us) / 1e6 if task.state == "executing" else 0.0
+        billed_s = on_device_s if event.billed_s is None else event.billed_s
+        device.executing.remove(event.task)
+        if event.fault and not task.stopping and task.attempts <= device.spec.retries:
+            self.ledger.usage.charge(submitted.project, billed_s, now_us)
+            self._try_again(device, task, now_us)
+            return device, []
+        state = task.stopping or ("done" if event.ok and not event.fault else "failed")
+        reason = task.reason or ("" if state != "failed" else "the device failed" if event.fault else "it failed")
+        actions: list[Action] = [self._end(event.task, state, reason, billed_s, now_us)]
+        session = self._sessions.get(submitted.session or "")
+        if session is not None and session.tasks:
+            self._become_head(device, session)
+        return device, actions
+
+    def _try_again(self, device: _Device, task: _Task, now_us: int) -> None:
+        """Back to where it was: the place in the line is kept, so it is the first that can run."""
+        task.state, task.since_us = "queued", now_us
+        name, session = task.submitted.task, self._sessions.get(task.submitted.session or "")
+        if session is not None:
+            session.tasks.appendleft(name)
+        else:
+            device.outside = {name: None, **device.outside}
+
+    def _end(self, name: str, state: str, reason: str, billed_s: float, now_us: int) -> Ended:
+        assert state in FINAL  # noqa: S101
+        submitted = self._tasks.pop(name).submitted
+        self.ledger.usage.charge(submitted.project, billed_s, now_us)
+        self.ledger.settle_task(submitted.project, submitted.job, submitted.expected_s, billed_s, now_us)
+        return Ended(name, state, reason)
+
+    def _expire(self, now_us: int) -> list[Action]:
+        actions: list[Action] = []
+        for name, task in list(self._tasks.items()):
+            deadline_us = _deadline_us(task)
+            if deadline_us is None or deadline_us > now_us:
+                continue
+            if task.state == "queued":
+                device = self._device(task.submitted.device)
+                self._leave_line(device, task, now_us)
+                reason = f"it waited longer than {task.submitted.max_wait_s:g} s"
+                actions += [self._end(name, "expired", reason, 0.0, now_us), *self._serve(device, now_us)]
+            else:
+                actions += self._stop(task, "failed", f"it ran longer than {task.submitted.time_limit_s:g} s")
+        return actions
+
+    # Sessions
+
+    def _request(self, event: SessionRequested) -> _Device:
+        device = self._device(event.device)
+        if event.session in self._sessions or event.hold is QpuHold.TASK:
+            raise InputError(f"session {event.session} cannot be opened: it is open, or holds nothing")
+        self.ledger.admit_session(event.project, event.job)
+        self._sessions[event.session] = _Session(event)
+        device.requests.append(event.session)
+        return device
+
+    def _close(self, name: str, now_us: int) -> tuple[_Device, list[Action]]:
+        session = self._sessions.pop(name)
+        device = self._device(session.requested.device)
+        actions: list[Action] = [
+            self._end(task, "cancelled", "its session was closed", 0.0, now_us) for task in session.tasks
+        ]
+        for task in list(device.executing):
+            if self._tasks[task].submitted.session == name:
+                actions += self._stop(self._tasks[task], "cancelled", "its session was closed")
+        device.open.pop(name, None)
+        if name in device.requests:
+            device.requests.remove(name)
+        if device.owner == name:
+            device.owner = None
+        self.ledger.end_session(session.requested.project, session.requested.job)
+        return device, actions
+
+    # Serving
+
+    def _serve(self, device: _Device, now_us: int) -> list[Action]:
+        """Open and start what can be."""
+        actions: list[Action] = []
+        while device.requests and self._can_open(device, self._sessions[device.requests[0]]):
+            name = device.requests.popleft()
+            session = self._sessions[name]
+            session.is_open = True
+            device.open[name] = None
+            if session.requested.hold is QpuHold.WHOLE:
+                device.owner = name
+            actions.append(SessionOpened(name))
+            if session.tasks:
+                self._become_head(device, session)
+        while device.up and len(device.executing) < device.spec.lanes:
+            task = self._next_task(device, now_us)
+            if task is None:
+                break
+            actions.append(self._start(device, task, now_us))
+        return actions
+
+    def _can_open(self, device: _Device, session: _Session) -> bool:
+        if session.requested.hold is QpuHold.WHOLE:
+            return device.up and not device.open and not device.executing
+        room = device.owner is None and len(device.open) < device.spec.shares
+        return room and self._outside_running(device) <= device.spec.outside_limit
+
+    def _next_task(self, device: _Device, now_us: int) -> _Task | None:
+        if device.owner is not None:
+            own = self._sessions[device.owner].tasks
+            return self._tasks[own[0]] if own else None
+        heads = [self._tasks[head] for head in self._heads(device)]
+        limit = device.spec.outside_limit
+        patient = all(head.outside_ahead < limit for head in heads)
+        if device.open:  # one that runs already would go before a session's task that comes next
+            patient = patient and self._outside_running(device) < limit
+        whole_is_next = bool(device.requests) and self._is_whole(device.requests[0]) and not device.open
+        outside = [self._tasks[name] for name in device.outside] if patient and not whole_is_next else []
+        if device.spec.policy == "fifo":  # only the first of them can be the first of all
+            outside = outside[:1]
+        rule = policy(device.spec.policy)
+        return min(
+            [*heads, *outside], key=lambda task: rule(_candidate(task, now_us), self.ledger.usage), default=None
+        )
+
+    def _heads(self, device: _Device) -> list[str]:
+        """The next task of each session whose turn may come: a session runs one task at a time."""
+        active = {self._tasks[task].submitted.session for task in device.executing}
+        return [
+            self._sessions[name].tasks[0] for name in device.open if self._sessions[name].tasks and name not in active
+        ]
+
+    def _start(self, device: _Device, task: _Task, now_us: int) -> Start:
+        name, session = task.submitted.task, task.submitted.session
+        if session is None:
+            del device.outside[name]
+            if task.attempts == 0:  # a retry is part of the time that is allowed for it
+                for head in self._heads(device):
+                    self._tasks[head].outside_ahead += 1
+        else:
+            self._sessions[session].tasks.popleft()
+            self._take_turn(device, self._sessions[session], task)
+        device.executing.append(name)
+        task.state, task.since_us, task.attempts = "preparing", now_us, task.attempts + 1
+        return Start(name, task.submitted.device)
+
+    def _take_turn(self, device: _Device, session: _Session, task: _Task) -> None:
+        """Tasks with the same set-up may share a turn, as long as the turn is no longer than one task may be."""
+        continues = session.set_up is not None and session.set_up == task.submitted.set_up
+        session.turn_s = task.submitted.expected_s + (session.turn_s if continues else 0.0)
+        session.set_up = task.submitted.set_up
+
+    def _become_head(self, device: _Device, session: _Session) -> None:
+        """A new head goes to the back of the line, with the tasks from outside that run now ahead of it."""
+        head = self._tasks[session.tasks[0]]
+        longest_s = device.spec.longest_s
+        same_turn = (
+            longest_s is not None
+            and session.set_up is not None
+            and session.set_up == head.submitted.set_up
+            and session.turn_s + head.submitted.expected_s <= longest_s
+        )
+        head.order = 0 if same_turn else self._next_order()
+        head.outside_ahead = self._outside_running(device)
+        if not same_turn:
+            session.set_up, session.turn_s = None, 0.0
+
+    def _outside_running(self, device: _Device) -> int:
+        return sum(1 for task in device.executing if self._tasks[task].submitted.session is None)
+
+    def _is_whole(self, session: str) -> bool:
+        return self._sessions[session].requested.hold is QpuHold.WHOLE
+
+    def _next_order(self) -> int:
+        self._orders += 1
+        return self._orders
 
     def _device(self, name: str) -> _Device:
         try:
@@ -183,100 +397,16 @@ class QueueCore:
         except KeyError:
             raise InputError(f"no QPU is called {name!r}", hint=f"there is: {', '.join(self._devices)}") from None
 
-    def _submit(self, event: Submitted) -> _Device:
-        device = self._device(event.device)
-        if event.task in self._tasks:
-            raise InputError(f"quantum task {event.task} was submitted twice")
-        if event.session is not None and event.session not in self._sessions:
-            raise InputError(f"quantum task {event.task}: its session {event.session} is closed")
-        self._tasks[event.task] = event
-        if event.session is None:
-            device.line.append(("task", event.task))
-        else:
-            session = self._sessions[event.session]
-            session.tasks.append(event.task)
-            if len(session.tasks) == 1 and not self._executes(device, session.id):
-                self._queue_turn(device, session.id)
-        return device
 
-    def _request(self, event: SessionRequested) -> _Device:
-        device = self._device(event.device)
-        if event.session in self._sessions or event.hold is QpuHold.TASK:
-            raise InputError(f"session {event.session} cannot be opened: it is open, or holds nothing")
-        self._sessions[event.session] = _Session(event.session, event.device, event.hold)
-        if event.hold is QpuHold.WHOLE:
-            device.line.append(("whole", event.session))
-        else:
-            device.wanting_a_share.append(event.session)
-        return device
+def _candidate(task: _Task, now_us: int) -> Candidate:
+    submitted = task.submitted
+    waited_s = (now_us - task.queued_us) / 1e6
+    return Candidate(submitted.task, task.order, submitted.project, submitted.priority, waited_s)
 
-    def _close(self, session: _Session) -> _Device:
-        device = self._device(session.device)
-        for task in session.tasks:
-            del self._tasks[task]
-        if device.owner == session.id:
-            device.owner = None
-        elif session.hold is QpuHold.SHARE and session.is_open:
-            device.shares_used -= 1
-        if session.id in device.wanting_a_share:
-            device.wanting_a_share.remove(session.id)
-        device.line = deque(entry for entry in device.line if entry[1] != session.id)
-        return device
 
-    def _forget_queued(self, device: _Device, submitted: Submitted) -> None:
-        del self._tasks[submitted.task]
-        if submitted.session is None:
-            device.line.remove(("task", submitted.task))
-            return
-        session = self._sessions[submitted.session]
-        session.tasks.remove(submitted.task)
-        if not session.tasks and ("turn", session.id) in device.line:
-            device.line.remove(("turn", session.id))
-
-    def _executes(self, device: _Device, session: str) -> bool:
-        return any(self._tasks[task].session == session for task in device.executing)
-
-    def _queue_turn(self, device: _Device, session: str | None) -> None:
-        """An open session of kind SHARE with something to do stands in line once; an owner needs no turn."""
-        if session is None or session not in self._sessions:
-            return
-        entry = ("turn", session)
-        shares = self._sessions[session].hold is QpuHold.SHARE and self._sessions[session].is_open
-        if shares and self._sessions[session].tasks and entry not in device.line:
-            device.line.append(entry)
-
-    def _advance(self, device: _Device) -> list[Action]:
-        """Open and start what can be, in the order of the line."""
-        actions: list[Action] = []
-        while device.wanting_a_share and device.shares_used < device.spec.shares:
-            session = self._sessions[device.wanting_a_share.popleft()]
-            session.is_open = True
-            device.shares_used += 1
-            actions.append(SessionOpened(session.id))
-            self._queue_turn(device, session.id)  # what it was given while it waited
-        while device.up and len(device.executing) < device.spec.lanes:
-            if device.owner is not None:
-                own = self._sessions[device.owner].tasks
-                if not own:
-                    break
-                actions.append(self._start(device, own.popleft()))
-                continue
-            if not device.line:
-                break
-            kind, name = device.line[0]
-            if kind == "whole":
-                if device.executing:
-                    break
-                device.owner = name
-                self._sessions[name].is_open = True
-                actions.append(SessionOpened(name))
-            elif kind == "turn":
-                actions.append(self._start(device, self._sessions[name].tasks.popleft()))
-            else:
-                actions.append(self._start(device, name))
-            device.line.popleft()
-        return actions
-
-    def _start(self, device: _Device, task: str) -> Start:
-        device.executing.append(task)
-        return Start(task, device.spec.name)
+def _deadline_us(task: _Task) -> int | None:
+    if task.state == "queued" and task.submitted.max_wait_s is not None:
+        return task.queued_us + round(task.submitted.max_wait_s * 1e6)
+    if task.state == "executing" and task.submitted.time_limit_s is not None and not task.stopping:
+        return task.since_us + round(task.submitted.time_limit_s * 1e6)
+    return None

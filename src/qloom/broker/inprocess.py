@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from qloom.aio import see_through
-from qloom.broker import core
+from qloom.broker import events
+from qloom.broker.core import QueueCore
+from qloom.broker.promise import DeviceSpec
 from qloom.errors import QuantumFailed
 from qloom.journal.file import Recorder
 from qloom.model import Payload, QpuHold, QuantumWork
@@ -17,7 +19,7 @@ from qloom.ports import Clock
 class Device(Protocol):
     """A QPU as a world supplies it."""
 
-    spec: core.DeviceSpec
+    spec: DeviceSpec
     outages_s: Sequence[tuple[float, float | None]]  # from, until; None: no return is planned
 
     def seconds(self, payload: Payload) -> float:
@@ -46,7 +48,7 @@ class InProcessBroker:
     """One line per device, shared by all jobs of a world."""
 
     def __init__(self, devices: Sequence[Device], clock: Clock, queue_call_s: float = 0.0) -> None:
-        self.core = core.QueueCore([device.spec for device in devices])
+        self.core = QueueCore([device.spec for device in devices])
         self.devices = {device.spec.name: device for device in devices}
         self._clock = clock
         self._queue_call_s = queue_call_s
@@ -86,11 +88,11 @@ class InProcessBroker:
         for begin, until in device.outages_s:
             if (wait_s := begin - self._clock.now_us() / 1e6) > 0:
                 await self._clock.sleep(wait_s)
-            self._handle(core.DeviceUp(name, False))
+            self._handle(events.DeviceUp(name, False))
             if until is None:
                 return
             await self._clock.sleep(until - max(begin, 0.0))
-            self._handle(core.DeviceUp(name, True))
+            self._handle(events.DeviceUp(name, True))
 
     # Sessions
 
@@ -100,7 +102,7 @@ class InProcessBroker:
         self._sessions_made += 1
         session = Session(self, f"s{self._sessions_made}", device, hold)
         opened = self._opened[session.id] = asyncio.get_running_loop().create_future()
-        self._handle(core.SessionRequested(session.id, device, hold))
+        self._handle(events.SessionRequested(session.id, device, hold))
         try:
             await opened
         except asyncio.CancelledError:
@@ -121,7 +123,7 @@ class InProcessBroker:
     def close_session(self, session: str) -> None:
         """End a session at once, or withdraw the request for it."""
         self._opened.pop(session, None)
-        self._handle(core.SessionClosed(session))
+        self._handle(events.SessionClosed(session))
 
     # Tasks
 
@@ -138,11 +140,11 @@ class InProcessBroker:
         hold = session.hold.value if session else QpuHold.TASK.value
         recorder.record("quantum_queued", work=work.id, name=work.payload.name, device=device, hold=hold)
         expected_s = self.devices[device].seconds(work.payload)
-        self._handle(core.Submitted(task, device, session.id if session else None, expected_s))
+        self._handle(events.Submitted(task, device, session.id if session else None, expected_s))
         try:
             return await result
         except asyncio.CancelledError:
-            self._handle(core.Cancelled(task))
+            self._handle(events.Cancelled(task))
             if (runner := self._runners.get(task)) is not None:
                 await see_through(runner)
             else:
@@ -158,6 +160,7 @@ class InProcessBroker:
     async def _execute(self, task: str, device: str) -> Any:
         work, recorder, _session = self._works[task]
         recorder.record("quantum_started", work=work.id, device=device)
+        self._handle(events.Advanced(task, "executing"))
         return await self.devices[device].run(work)
 
     def _finished(self, task: str, device: str, runner: asyncio.Task[Any]) -> None:
@@ -177,7 +180,7 @@ class InProcessBroker:
             self._ended(task, device, "done", result=recorder.keep(runner.result()), durable=True)
             if result is not None and not result.done():
                 result.set_result(runner.result())
-        self._handle(core.Finished(task))
+        self._handle(events.Finished(task, ok=not runner.cancelled() and runner.exception() is None))
 
     def _ended(self, task: str, device: str, state: str, **more: Any) -> None:
         work, recorder, _session = self._works.pop(task)
@@ -191,14 +194,14 @@ class InProcessBroker:
         if leftovers:
             await asyncio.wait(leftovers)
 
-    def _handle(self, event: core.Event) -> None:
-        for action in self.core.handle(event):
+    def _handle(self, event: events.Event) -> None:
+        for action in self.core.handle(event, self._clock.now_us()):
             match action:
-                case core.Start(task, device):
+                case events.Start(task, device):
                     self._start(task, device)
-                case core.Stop(task):
+                case events.Stop(task):
                     self._runners[task].cancel()
-                case core.SessionOpened(session):
+                case events.SessionOpened(session):
                     opened = self._opened.pop(session, None)
                     if opened is not None and not opened.done():
                         opened.set_result(None)

@@ -44,19 +44,23 @@ def payload_key(payload: Payload) -> str:
 def _feed(update: Any, value: Any) -> None:
     kind = type(value)
     if kind in _PLAIN:
-        text = repr(value).encode()
+        text = (hex(value) if kind is int else repr(value)).encode()  # decimal digits have a limit
         update(b"%s:%d:" % (kind.__name__.encode(), len(text)) + text)
     elif kind in (list, tuple):
         update(b"%s:%d:" % (kind.__name__.encode(), len(value)))
         for item in value:
             _feed(update, item)
     elif isinstance(value, bytes | bytearray):
-        update(b"bytes:%d:" % len(value))
+        update(b"%s:%d:" % (kind.__name__.encode(), len(value)))
         update(value)
     elif isinstance(value, Mapping):
-        _feed_sorted(update, "mapping", [digest(key, item) for key, item in value.items()])
+        _feed_sorted(
+            update,
+            "mapping" if kind is dict else kind.__qualname__,
+            [digest(key, item) for key, item in value.items()],
+        )
     elif isinstance(value, set | frozenset):
-        _feed_sorted(update, "set", [digest(item) for item in value])
+        _feed_sorted(update, kind.__qualname__, [digest(item) for item in value])
     elif (content := getattr(value, "__qloom_digest__", None)) is not None:
         update(b"digest:" + str(content).encode())
     elif _is_array(value):

@@ -116,7 +116,8 @@ ACTIONS: dict[str, Any] = {"call": run_call, "command": run_command}
 
 
 def answer(message: bytes) -> bytes:
-    """Do what a message asks for; failures are answers too."""
+    """Do what a message asks for; failures are answers too. The next task starts as this one did."""
+    directory, variables = os.getcwd(), dict(os.environ)
     try:
         action, arguments, environment = pickle.loads(message)  # noqa: S301  from the user's own driver
         os.environ.update(environment)
@@ -134,6 +135,11 @@ def answer(message: bytes) -> bytes:
         exited = f"exited with {error.code!r}" if isinstance(error, SystemExit) else None
         what = exited or f"raised {type(error).__name__}: {text_of(error)}"
         return b"-" + pickle.dumps((what, "".join(traceback.format_exception(error))))
+    finally:
+        if os.environ != variables:
+            os.environ.clear()
+            os.environ.update(variables)
+        os.chdir(directory)
 
 
 def text_of(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qloom.broker.core import DeviceSpec
+from qloom.broker.promise import DeviceSpec
 from qloom.broker.technologies import technology
 from qloom.errors import QuantumFailed, TaskFailed
 from qloom.model import CommandResult, Payload, QuantumWork, Task, Work

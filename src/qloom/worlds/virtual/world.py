@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qloom.broker.core import DeviceSpec
+from qloom.broker.promise import DeviceSpec
 from qloom.broker.technologies import technology
 from qloom.errors import JobError, QuantumFailed, TaskFailed
 from qloom.journal.content import digest

@@ -1,0 +1,138 @@
+"""What the queue core is told, and what it asks for. Plain values; times are whole microseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from qloom.model import QpuHold
+
+WAITING = ("queued",)
+ON_DEVICE = ("preparing", "vendor_queued", "executing")
+FINAL = ("done", "failed", "cancelled", "expired")
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A task has come, from a session or from outside."""
+
+    task: str
+    device: str
+    session: str | None = None
+    expected_s: float = 0.0
+    project: str = ""
+    job: str = ""
+    priority: int = 0
+    max_wait_s: float | None = None  # refused if it cannot be met, expired if it is exceeded
+    time_limit_s: float | None = None  # of execution
+    set_up: str | None = None  # tasks of a session with the same set-up may share a turn
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """A task is no longer wanted."""
+
+    task: str
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """The device has moved a task on: preparing, vendor_queued or executing."""
+
+    task: str
+    state: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The device is done with a task: well, badly, by a fault of its own, or because it was stopped."""
+
+    task: str
+    ok: bool = True
+    fault: bool = False  # the device's fault: the task is tried again, if it may be
+    billed_s: float | None = None  # what the vendor charges; None: the time it was on the device
+
+
+@dataclass(frozen=True)
+class SessionRequested:
+    """Somebody wants to hold a device, or a share of it."""
+
+    session: str
+    device: str
+    hold: QpuHold
+    project: str = ""
+    job: str = ""
+
+
+@dataclass(frozen=True)
+class SessionClosed:
+    """A session is over, or no longer wanted; its queued tasks are cancelled."""
+
+    session: str
+
+
+@dataclass(frozen=True)
+class DeviceUp:
+    """A device came back, or went away: what runs there goes on, nothing new is started."""
+
+    device: str
+    up: bool
+
+
+@dataclass(frozen=True)
+class SharesChanged:
+    """A device is to offer another number of vQPUs: more at once, fewer as sessions end."""
+
+    device: str
+    shares: int
+
+
+@dataclass(frozen=True)
+class TimePassed:
+    """Nothing but that: tasks may have waited or run for too long."""
+
+
+Event = (
+    Submitted
+    | Cancelled
+    | Advanced
+    | Finished
+    | SessionRequested
+    | SessionClosed
+    | DeviceUp
+    | SharesChanged
+    | TimePassed
+)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Give this task to its device now."""
+
+    task: str
+    device: str
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Take this task back from its device; `Finished` must follow."""
+
+    task: str
+
+
+@dataclass(frozen=True)
+class SessionOpened:
+    """The session holds its device, or its share, from now on."""
+
+    session: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A task has come to its final state; `reason` says why, unless it is done."""
+
+    task: str
+    state: str
+    reason: str = ""
+
+
+Action = Start | Stop | SessionOpened | Ended

@@ -1,0 +1,87 @@
+"""What each project may use and has used: budgets of QPU-seconds, limits, and the usage behind fair shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from qloom.broker.policies import Usage
+from qloom.errors import Refused
+
+
+@dataclass(frozen=True)
+class Project:
+    """What a project may use; None is without limit."""
+
+    name: str
+    weight: float = 1.0
+    budget_s: float | None = None
+    max_tasks: int | None = None  # queued or running at once
+    max_sessions: int | None = None
+
+
+@dataclass
+class Ledger:
+    """The books. Seconds of tasks that are not done yet are reserved, so that a budget cannot be overdrawn."""
+
+    projects: dict[str, Project] = field(default_factory=dict)
+    max_jobs: int | None = None  # hybrid jobs with a session or a task at once, over all projects
+    used_s: dict[str, float] = field(default_factory=dict)
+    reserved_s: dict[str, float] = field(default_factory=dict)
+    tasks: dict[str, int] = field(default_factory=dict)
+    sessions: dict[str, int] = field(default_factory=dict)
+    jobs: dict[str, int] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+
+    def __post_init__(self) -> None:
+        self.usage.weights.update({project.name: project.weight for project in self.projects.values()})
+
+    def admit_task(self, project: str, job: str, expected_s: float, now_us: int) -> None:
+        """Refuse a task that its project may not have, or reserve its seconds."""
+        known = self.projects.get(project, Project(project))
+        count = self.tasks.get(project, 0)
+        if known.max_tasks is not None and count >= known.max_tasks:
+            raise Refused(f"project {project} has {count} tasks at once and may have no more")
+        spoken_for_s = self.used_s.get(project, 0.0) + self.reserved_s.get(project, 0.0)
+        if known.budget_s is not None and spoken_for_s + expected_s > known.budget_s:
+            raise Refused(
+                f"project {project} has {max(0.0, known.budget_s - spoken_for_s):.1f} QPU-seconds left of "
+                f"{known.budget_s:g}, and this task takes {expected_s:.1f}",
+                hint="ask for a larger budget",
+            )
+        self._admit_job(job)
+        if count == 0:
+            busy = [name for name, tasks in self.tasks.items() if tasks > 0]
+            self.usage.begin(project, busy, now_us)
+        self.tasks[project] = count + 1
+        self.reserved_s[project] = self.reserved_s.get(project, 0.0) + expected_s
+
+    def settle_task(self, project: str, job: str, expected_s: float, billed_s: float, now_us: int) -> None:
+        """A task is over: what was reserved becomes what was used."""
+        self.tasks[project] -= 1
+        self.reserved_s[project] -= expected_s
+        self.used_s[project] = self.used_s.get(project, 0.0) + billed_s
+        self._leave_job(job)
+
+    def admit_session(self, project: str, job: str) -> None:
+        """Refuse a session that its project may not have."""
+        known = self.projects.get(project, Project(project))
+        count = self.sessions.get(project, 0)
+        if known.max_sessions is not None and count >= known.max_sessions:
+            raise Refused(f"project {project} has {count} sessions at once and may have no more")
+        self._admit_job(job)
+        self.sessions[project] = count + 1
+
+    def end_session(self, project: str, job: str) -> None:
+        """A session is over."""
+        self.sessions[project] -= 1
+        self._leave_job(job)
+
+    def _admit_job(self, job: str) -> None:
+        if self.max_jobs is not None and job not in self.jobs and len(self.jobs) >= self.max_jobs:
+            raise Refused(f"{self.max_jobs} hybrid jobs use the QPUs already", hint="try again when one has ended")
+        self.jobs[job] = self.jobs.get(job, 0) + 1
+
+    def _leave_job(self, job: str) -> None:
+        self.jobs[job] -= 1
+        if self.jobs[job] == 0:
+            del self.jobs[job]

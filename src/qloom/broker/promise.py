@@ -1,0 +1,53 @@
+"""The bound on waiting that a shared device can promise, and how many shares it allows.
+
+Sessions take turns, one task each. A task at the head of its session then waits for at most one task of each of
+the N - 1 others and for at most B tasks from outside any session; each lasts at most S_max and is tried at most
+1 + retries times. Time in which the device is not available does not count.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from qloom.broker.policies import CAN_PROMISE
+from qloom.errors import InputError
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """What the queue has to know of a device."""
+
+    name: str
+    shares: int = 8  # vQPUs: sessions of kind SHARE at once (N)
+    lanes: int = 1  # tasks that the device itself runs at once
+    policy: str = "fifo"
+    outside_limit: int = 1  # tasks from outside any session that may go before a session's (B)
+    longest_s: float | None = None  # the longest task that is admitted (S_max); None: any, and nothing is promised
+    retries: int = 0  # how often a task is tried again after a fault of the device
+
+    def __post_init__(self) -> None:
+        if self.shares < 1 or self.lanes < 1 or self.outside_limit < 0 or self.retries < 0:
+            raise InputError(f"QPU {self.name}: shares and lanes are at least 1, limits and retries at least 0")
+
+    def promised_wait_s(self, shares: int | None = None) -> float | None:
+        """The longest wait of a session's task with `shares` sessions; None if nothing can be promised."""
+        if self.longest_s is None or self.policy not in CAN_PROMISE:
+            return None
+        return ((shares or self.shares) - 1 + self.outside_limit) * self.longest_s * (1 + self.retries)
+
+
+def shares_for(spec: DeviceSpec, wait_s: float) -> int:
+    """How many shares a device may offer if no session's task is to wait for longer than `wait_s`."""
+    if spec.longest_s is None or spec.policy not in CAN_PROMISE:
+        raise InputError(
+            f"QPU {spec.name} cannot promise a wait under policy {spec.policy}", hint="use fifo and set longest_s"
+        )
+    shares = math.floor(wait_s / (spec.longest_s * (1 + spec.retries)) + 1 - spec.outside_limit + 1e-9)
+    if shares < 1:
+        least_s = spec.promised_wait_s(1)
+        raise InputError(
+            f"QPU {spec.name} cannot promise {wait_s:g} s: with one share it is {least_s:g} s",
+            hint="admit shorter tasks (longest_s), fewer from outside, or promise more",
+        )
+    return shares
