@@ -1,6 +1,6 @@
 """Virtual time against simpy, in the same run: waits per second, and handovers of a contended resource.
 
-    python benchmarks/virtual_time.py
+python benchmarks/virtual_time.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How long QPUs of each technology take: set-up of a task, then seconds per shot.
 
-Sources: superconducting, a fit to QPU seconds measured on VTT Q50 (FiQCI resource-estimator, 2025);
+Sources: superconducting, a fit to QPU seconds measured on Helmi (FiQCI resource-estimator, 2025);
 neutral atoms, 0.25 shots a second (Viviani et al., arXiv:2504.10520, figure 1, calibration included);
 the others, published figures for machines of the kind.
 """
@@ -29,7 +29,7 @@ class Technology:
 TECHNOLOGIES = {
     technology.name: technology
     for technology in (
-        Technology("superconducting", 3.3, 0.41e-3),
+        Technology("superconducting", 2.665, 0.431e-3),
         Technology("neutral-atoms", 0.0, 4.0),
         Technology("trapped-ion", 0.0, 0.18),
         Technology("annealer", 0.031, 86e-6),

@@ -1,0 +1,1 @@
+"""The QPUs that a broker can drive: emulated ones of several kinds, and vendors' machines through QRMI."""

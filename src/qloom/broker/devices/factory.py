@@ -1,0 +1,183 @@
+"""A device from what a config file says of it. Each wrong key or value is one clear line."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from qloom.broker.devices.base import Description, Device
+from qloom.broker.devices.profiles import load_profile
+from qloom.broker.devices.solvers import require
+from qloom.broker.devices.windows import window_from
+from qloom.broker.technologies import technology
+from qloom.errors import InputError
+
+# kind: technology, payloads, the largest problem if nothing else is said
+EMULATED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "annealing": ("annealer", ("qubo",)),
+    "exact": ("annealer", ("qubo",)),
+    "qaoa": ("superconducting", ("openqasm3", "qubo")),
+    "pulser": ("neutral-atoms", ("pulser",)),
+}
+KINDS = (*EMULATED, "qrmi", "process")
+COMMON = ("kind", "name", "technology", "profile", "qubits", "lanes", "set_up_s", "per_shot_s", "local_addressing",
+          "max_shots", "set_up_shared", "notes", "in_process")  # fmt: skip
+OWN = {
+    **dict.fromkeys(EMULATED, ("calibration", "faults", "solver_time_limit_s")),
+    "qrmi": ("resource", "type", "tokens", "secrets", "module", "acquire", "poll_s", "call_s", "patience_s", "python",
+             "environment", "log", "tries", "pause_s"),
+    "process": ("device", "python", "environment", "log", "call_s", "tries", "pause_s"),
+}  # fmt: skip
+NUMBERS = ("qubits", "lanes", "max_shots", "tries", "set_up_s", "per_shot_s", "solver_time_limit_s", "poll_s",
+           "call_s", "patience_s", "pause_s")  # fmt: skip
+WHOLE = NUMBERS[:4]
+ZERO_ALLOWED = ("set_up_s", "per_shot_s", "pause_s")
+TEXTS = ("name", "technology", "profile", "notes", "resource", "type", "tokens", "secrets", "module", "python", "log")
+YES_OR_NO = ("local_addressing", "set_up_shared", "acquire", "in_process")
+
+
+def make_device(config: Mapping[str, Any]) -> Device:
+    """The device that a table describes: `kind`, `name`, `technology` or `profile`, and what its kind knows."""
+    return _make(config, twin=False)
+
+
+def _make(config: Mapping[str, Any], *, twin: bool) -> Device:
+    """A twin only answers what needs no device, for one that runs elsewhere: what that needs is not needed here."""
+    kind = config.get("kind", "annealing")
+    if kind not in KINDS:
+        raise InputError(f"there is no device of kind {kind!r}", hint=f"choose one of {', '.join(KINDS)}")
+    _check(str(kind), config)
+    if kind == "process":
+        return _process(config)
+    if kind == "qrmi":
+        return _qrmi(config)
+    if not twin:
+        require(str(kind))
+    return _emulated(str(kind), config)
+
+
+def _check(kind: str, config: Mapping[str, Any]) -> None:
+    place = f"device {config.get('name', kind)}"
+    for key, value in config.items():
+        if key not in (*COMMON, *OWN[kind]):
+            known = ", ".join(sorted((*COMMON, *OWN[kind])))
+            raise InputError(f"{place}: {key} is not a known key of kind {kind}", hint=f"known are {known}")
+        if key in NUMBERS:
+            right = (int,) if key in WHOLE else (int, float)
+            least = 0 if key in ZERO_ALLOWED else 1 if key in WHOLE else 1e-6
+            if isinstance(value, bool) or not isinstance(value, right) or not least <= value < float("inf"):
+                what = "a whole number of at least 1" if key in WHOLE else "a number above 0"
+                raise InputError(f"{place}: {key} must be {what}, not {value!r}")
+        elif key in TEXTS and (not isinstance(value, str) or not value):
+            raise InputError(f"{place}: {key} must be text, not {value!r}")
+        elif key in YES_OR_NO and not isinstance(value, bool):
+            raise InputError(f"{place}: {key} must be true or false, not {value!r}")
+    if "technology" in config and "profile" in config:
+        raise InputError(f"{place}: give a technology or a profile, not both")
+    for name, value in (config.get("environment") or {}).items():
+        if not isinstance(value, str):
+            raise InputError(f"{place}: environment.{name} must be text, not {value!r}")
+
+
+def _description(config: Mapping[str, Any], technology_name: str, **given: Any) -> Description:
+    """From a profile or a technology; what the config says itself comes last."""
+    if "profile" in config:
+        base = load_profile(config["profile"])
+    else:
+        scale = technology(config.get("technology", technology_name))
+        base = Description(
+            scale.name, scale.name, given["qubits"], given["payloads"], scale.set_up_s, scale.per_shot_s
+        )
+    own = {field.name: config[field.name] for field in dataclasses.fields(Description) if field.name in config}
+    own.pop("technology", None)
+    name = config.get("name") or config.get("profile") or config.get("kind", "annealing")
+    limited = {**given, "qubits": own.get("qubits", min(base.qubits, given["qubits"]))}  # an emulator's own limit
+    return dataclasses.replace(base, **{**own, **limited, "name": name})
+
+
+def _emulated(kind: str, config: Mapping[str, Any]) -> Device:
+    from qloom.broker.devices.emulated import EmulatedDevice
+    from qloom.broker.devices.faults import Faults
+
+    default, payloads = EMULATED[kind]
+    description = _description(config, default, qubits=_largest(kind), payloads=payloads, emulated=True)
+    calibration = config.get("calibration", ())
+    if not isinstance(calibration, list | tuple):
+        raise InputError(f"device {description.name}: calibration is a list of windows, not {calibration!r}")
+    return EmulatedDevice(
+        description,
+        kind,
+        windows=[window_from(window) for window in calibration],
+        faults=_table(Faults, config.get("faults", {}), f"device {description.name}: faults"),
+        solver_time_limit_s=float(config.get("solver_time_limit_s", 600.0)),
+    )
+
+
+def _largest(kind: str) -> int:
+    """What an emulator can hold on an ordinary machine."""
+    if kind == "exact":
+        from qloom.broker.devices.solvers.exact import largest
+
+        return largest()
+    return {"annealing": 5000, "qaoa": 20, "pulser": 12}[kind]
+
+
+def _table(make: Callable[..., Any], values: Any, place: str) -> Any:
+    known = [field.name for field in dataclasses.fields(make)]  # type: ignore[arg-type]
+    if not isinstance(values, Mapping):
+        raise InputError(f"{place} is a table, not {values!r}")
+    for key in values:
+        if key not in known:
+            raise InputError(f"{place}.{key} is not a known key", hint=f"known are {', '.join(known)}")
+    return make(**values)
+
+
+def _qrmi(config: Mapping[str, Any]) -> Device:
+    """In a process of its own, unless this is that process: a vendor's call that hangs cannot be ended otherwise."""
+    from qloom.broker.devices.qrmi import QrmiDevice
+    from qloom.broker.devices.resource import TYPES
+
+    place = f"device {config.get('name', 'qrmi')}"
+    for key in ("resource", "type", "tokens"):
+        if key not in config:
+            raise InputError(f"{place}: a device of kind qrmi needs {key}", hint='type = "pasqal-cloud", for example')
+    if config["type"] not in TYPES:
+        raise InputError(f"{place}: QRMI has no type {config['type']!r}", hint=f"choose one of {', '.join(TYPES)}")
+    payloads = TYPES[config["type"]][1]
+    default = "neutral-atoms" if "pulser" in payloads else "superconducting"
+    given = {"qubits": int(config.get("qubits", 10_000)), "payloads": payloads, "emulated": False}
+    description = _description(config, default, **given, tells_billed_s=False)
+    options = {key: config[key] for key in ("module", "acquire", "poll_s", "call_s", "patience_s") if key in config}
+    secrets = Path(config["secrets"]) if "secrets" in config else None
+    device = QrmiDevice(
+        description, config["resource"], config["type"], Path(config["tokens"]), secrets=secrets, **options
+    )
+    if config.get("in_process"):
+        return device
+    return _in_process_of_its_own(device, {**config, "call_s": 4 * config.get("call_s", 60.0) + 5}, config)
+
+
+def _process(config: Mapping[str, Any]) -> Device:
+    inner = config.get("device")
+    if not isinstance(inner, Mapping):
+        raise InputError(f"device {config.get('name', 'process')}: a device of kind process needs a table 'device'")
+    named = {**inner, "name": config.get("name") or inner.get("name") or "process", "in_process": True}
+    if named.get("kind") == "process":
+        raise InputError(f"device {named['name']}: a process within a process is of no use")
+    return _in_process_of_its_own(_make(named, twin=True), config, named)
+
+
+def _in_process_of_its_own(twin: Device, config: Mapping[str, Any], inner: Mapping[str, Any]) -> Device:
+    from qloom.broker.devices.process import ProcessDevice
+
+    here = ("python", "environment", "log", "tries", "pause_s")
+    options: dict[str, Any] = {
+        key: config[key] for key in ("python", "environment", "tries", "pause_s") if key in config
+    }
+    if "log" in config:
+        options["log"] = Path(config["log"])
+    if "call_s" in config:
+        options["call_s"] = float(config["call_s"])
+    return ProcessDevice(twin, {key: value for key, value in inner.items() if key not in here}, **options)

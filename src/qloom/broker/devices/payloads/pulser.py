@@ -1,0 +1,88 @@
+"""Pulser's abstract representation in an envelope: its JSON is checked for what a device must know beforehand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from qloom.errors import PayloadError
+
+KEYS = ("version", "name", "register", "channels", "variables", "operations", "measurement", "device")
+HINT = "Sequence.to_abstract_repr() makes it"
+LOCAL_OPERATIONS = ("target", "config_detuning_map", "add_dmm_detuning", "config_slm_mask")
+
+
+def read_sequence(body: Any) -> dict[str, Any]:
+    """The sequence as a dictionary; raises `PayloadError`."""
+    if isinstance(body, str):
+        try:
+            body = json.loads(body)
+        except (ValueError, RecursionError):
+            raise PayloadError("the Pulser sequence is not JSON", hint=HINT) from None
+    if not isinstance(body, Mapping):
+        raise PayloadError(f"a Pulser sequence cannot be read from a {type(body).__name__}", hint=HINT)
+    missing = [key for key in KEYS if key not in body]
+    if missing:
+        raise PayloadError(f"the Pulser sequence has no {missing[0]!r}", hint=HINT)
+    if str(body["version"]) != "1":
+        raise PayloadError(f"the Pulser sequence is of version {body['version']!r}, not 1", hint=HINT)
+    for key, kind in (("register", list), ("channels", Mapping), ("variables", Mapping), ("operations", list)):
+        if not isinstance(body[key], kind):
+            raise PayloadError(f"the Pulser sequence's {key} is a {type(body[key]).__name__}", hint=HINT)
+    if not isinstance(body["device"], Mapping | str):
+        raise PayloadError("the Pulser sequence names no device", hint=HINT)
+    if not all(
+        isinstance(operation, Mapping) and isinstance(operation.get("op"), str) for operation in body["operations"]
+    ):
+        raise PayloadError("the Pulser sequence has an operation without 'op'", hint=HINT)
+    _check_register(body["register"])
+    if body["variables"]:
+        names = ", ".join(str(name) for name in body["variables"])
+        raise PayloadError(f"the Pulser sequence has open variables: {names}", hint="sequence.build(...) first")
+    if body["measurement"] is None:
+        raise PayloadError("the Pulser sequence measures nothing", hint="sequence.measure()")
+    return dict(body)
+
+
+def local_part(sequence: Mapping[str, Any]) -> str | None:
+    """What in a sequence drives atoms one by one; None if all of it is global."""
+    addressing = {}
+    if isinstance(sequence["device"], Mapping):
+        listed = sequence["device"].get("channels") or []
+        addressing = {
+            str(channel.get("id")): channel.get("addressing") for channel in listed if isinstance(channel, Mapping)
+        }
+    for channel in sequence["channels"].values():
+        if addressing.get(str(channel), "Local" if "local" in str(channel) else "Global") == "Local":
+            return f"channel {channel}"
+    for operation in sequence["operations"]:
+        if operation["op"] in LOCAL_OPERATIONS:
+            return f"operation {operation['op']}"
+    return None
+
+
+def register_key(sequence: Mapping[str, Any]) -> str:
+    """The same for sequences on the same atoms at the same places."""
+    text = json.dumps(sequence["register"], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _check_register(register: list[Any]) -> None:
+    if not register:
+        raise PayloadError("the Pulser sequence has no atoms")
+    names = []
+    for atom in register:
+        if not isinstance(atom, Mapping) or "name" not in atom:
+            raise PayloadError("the Pulser sequence has an atom without a name", hint=HINT)
+        if "x" not in atom or "y" not in atom:
+            raise PayloadError(f"atom {atom['name']} has no place", hint="sequence.build(qubits={...}) first")
+        for axis in ("x", "y", "z"):
+            place = atom.get(axis, 0.0)
+            if isinstance(place, bool) or not isinstance(place, int | float) or not math.isfinite(place):
+                raise PayloadError(f"atom {atom['name']}: {axis} must be a finite number of micrometres")
+        names.append(str(atom["name"]))
+    if len(dict.fromkeys(names)) != len(names):
+        raise PayloadError("the Pulser sequence has two atoms of one name")

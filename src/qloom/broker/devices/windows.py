@@ -1,0 +1,68 @@
+"""When a device calibrates: windows that come again at the same times of the day, whoever restarts in between."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qloom.errors import InputError
+
+DAY_S = 86_400.0
+HINT = '{ at = "03:00", for_s = 1800 } each day (UTC), or { every_s = 3600, for_s = 60, first_s = 0 }'
+
+
+@dataclass(frozen=True)
+class Window:
+    """From `first_s` after midnight UTC, every `every_s`, for `for_s` seconds."""
+
+    for_s: float
+    every_s: float = DAY_S
+    first_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not all(math.isfinite(value) for value in (self.for_s, self.every_s, self.first_s)):
+            raise InputError("a calibration window's seconds must be finite", hint=HINT)
+        if not 0 < self.for_s < self.every_s:
+            raise InputError(
+                f"a calibration of {self.for_s:g} s every {self.every_s:g} s leaves no time to run", hint=HINT
+            )
+
+    def left_s(self, now_s: float) -> float:
+        """Seconds until the window closes; 0 outside of it. `now_s` is Unix time, which began at midnight."""
+        into_s = (now_s - self.first_s) % self.every_s
+        return self.for_s - into_s if into_s < self.for_s else 0.0
+
+
+def left_s(windows: Sequence[Window], now_s: float) -> float:
+    """Seconds until none of the windows is open; 0 if that is now."""
+    end_s = now_s
+    for _ in range(1000):  # windows that follow each other without a gap are one
+        more_s = max((window.left_s(end_s) for window in windows), default=0.0)
+        if more_s <= 0.0:
+            break
+        end_s += more_s
+    return end_s - now_s
+
+
+def window_from(values: Any) -> Window:
+    """A window as a config file writes it."""
+    if not isinstance(values, Mapping):
+        raise InputError(f"a calibration window is a table, not {values!r}", hint=HINT)
+    unknown = [key for key in values if key not in ("at", "for_s", "every_s", "first_s")]
+    if unknown:
+        raise InputError(f"a calibration window has no {unknown[0]!r}", hint=HINT)
+    numbers = {key: value for key, value in values.items() if key != "at"}
+    if "for_s" not in numbers:
+        raise InputError("a calibration window needs for_s", hint=HINT)
+    for key, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InputError(f"a calibration window's {key} must be a number, not {value!r}", hint=HINT)
+    if "at" in values:
+        time = re.fullmatch(r"([01]\d|2[0-3]):([0-5]\d)", str(values["at"]))
+        if time is None or "every_s" in values or "first_s" in values:
+            raise InputError(f"a calibration window at {values['at']!r} is no time of the day", hint=HINT)
+        numbers["first_s"] = int(time[1]) * 3600 + int(time[2]) * 60
+    return Window(**{key: float(value) for key, value in numbers.items()})
