@@ -13,15 +13,19 @@ from qloom.model import Payload
 HINT = "give a dimod BinaryQuadraticModel or a dictionary {(u, v): bias}"
 
 
-def delay(seconds: float) -> Payload:
-    """A payload that takes time on the device and asks nothing of it: to try strategies with."""
+def delay(seconds: float, answer: Any = None) -> Payload:
+    """A payload that only takes time on the device, and comes back with a given answer: to try strategies with."""
     if not 0 <= seconds < float("inf"):
         raise PayloadError(f"a delay cannot be {seconds} seconds")
-    return Payload(kind="delay", body=None, seconds=seconds, name="delay")
+    return Payload(kind="delay", body=answer, seconds=seconds, name="delay")
 
 
 def qubo(problem: Any, *, shots: int = 100, seconds: float | None = None, device: str | None = None) -> Payload:
     """A quadratic unconstrained binary optimisation problem."""
+    if seconds is not None and (
+        isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < float("inf")
+    ):
+        raise PayloadError(f"expected_s must be a finite number of seconds, not {seconds!r}")
     if isinstance(shots, bool) or not isinstance(shots, int) or shots < 1:
         raise PayloadError(f"shots must be a whole number of at least 1, not {shots!r}")
     if type(problem).__module__.startswith("dimod") and hasattr(problem, "linear"):

@@ -128,6 +128,7 @@ class Request:
     qpu: QpuHold = QpuHold.TASK
     device: str | None = None
     lease: Lease | None = None
+    waited_for: str | None = None  # what was short when it last could not be granted: "nodes" or a device
 
 
 class World(Protocol):

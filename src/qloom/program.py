@@ -95,17 +95,22 @@ class Job:
         seed = int(digest("seed", self.seed, key, occurrence)[:7], 16)
         work = QuantumWork(payload, self.name, key, occurrence, seed)
         instead = self._work(or_classical) if or_classical is not None else None
-        coroutine = self._quantum(work) if instead is None else self._candidate(work, instead)
-        return self._call("quantum", [payload.name], [work], coroutine)
+        block = self._blocks[-1] if self._blocks else None
+        coroutine = self._quantum(work, block) if instead is None else self._candidate(work, instead, block)
+        answer = self._call("quantum", [payload.name], [work], coroutine)
+        if block is not None:
+            block.calls.append(answer)
+        return answer
 
     @asynccontextmanager
     async def quantum_block(self) -> AsyncIterator[None]:
-        """Keep one hold of the QPU over all quantum tasks inside."""
+        """Keep one hold of the QPU over all quantum tasks inside; it ends when all of them are done."""
         block = _Block(self._reservation)
         self._blocks.append(block)
         self._cluster.open_blocks += 1
         try:
             yield
+            await block.finish()
         finally:
             self._cluster.open_blocks -= 1
             self._blocks.remove(block)
@@ -202,16 +207,16 @@ class Job:
             self._cluster.spare.unclaim(work)
             raise
 
-    async def _quantum(self, work: QuantumWork) -> Any:
+    async def _quantum(self, work: QuantumWork, block: _Block | None) -> Any:
         if work.id in self._memory.results:
             return self._recall(work.id)
         await self._ready()
-        for block in self._blocks[-1:]:
+        if block is not None:
             await block.hold()
         async with self._hold.use():
             return await self._qpu.run(work)
 
-    async def _candidate(self, work: QuantumWork, instead: Work) -> Any:
+    async def _candidate(self, work: QuantumWork, instead: Work, block: _Block | None) -> Any:
         """Both implementations give the same kind of answer; the journal says which one ran, and why."""
         for known in (work.id, instead.id):
             if known in self._memory.results:
@@ -220,7 +225,7 @@ class Job:
         reason = self._why_classical(work, instead)
         choice = "classical" if reason else "quantum"
         self._recorder.record("candidate", work=work.id, instead=instead.id, choice=choice, reason=reason or None)
-        return (await self._classical([instead]))[0] if reason else await self._quantum(work)
+        return (await self._classical([instead]))[0] if reason else await self._quantum(work, block)
 
     def _why_classical(self, work: QuantumWork, instead: Work) -> str:
         try:
@@ -228,7 +233,7 @@ class Job:
         except QuantumFailed as failure:
             return failure.message
         if wait_s is None:
-            return f"QPU {device} is not available"
+            return f"QPU {device} is not available: it is away, or another job holds it"
         classical_s = instead.task.expected_s
         if classical_s is not None and wait_s > classical_s:
             return f"QPU {device} is busy for {wait_s:.1f} s more, {instead.task.name} takes {classical_s:.1f} s"
@@ -312,6 +317,12 @@ class _Block:
         self._reservation = reservation
         self._stack = AsyncExitStack()
         self._holding: asyncio.Task[Any] | None = None
+        self.calls: list[asyncio.Task[Any]] = []
+
+    async def finish(self) -> None:
+        """Wait for the calls that were made inside; whoever awaits them sees how they ended."""
+        if self.calls:
+            await asyncio.wait(self.calls)
 
     async def hold(self) -> None:
         """Take hold, once."""

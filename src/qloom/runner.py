@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import platform
+import shutil
 import sys
 import tempfile
 import time
@@ -21,7 +22,7 @@ from qloom.broker.inprocess import InProcessBroker
 from qloom.errors import InputError, JobError, JournalError, QloomError
 from qloom.journal import home
 from qloom.journal.file import VERSION, Event, Journal, read_events
-from qloom.journal.replay import Memory, recall
+from qloom.journal.replay import Past, recall
 from qloom.journal.results import ResultStore
 from qloom.ports import Requirements
 from qloom.program import Job
@@ -132,7 +133,17 @@ def execute(plan: Plan, *, listener: Listener | None = None, in_memory: bool = F
         start["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(began_us / 1e6))
         start["epoch_us"] = began_us
         start["host"] = platform.node()
-    return _Execution(plan, directory, listener, profile).go(began_us, 0, 0, ("run_started", start), {})
+    outcome = _Execution(plan, directory, listener, profile).go(began_us, 0, 0, ("run_started", start), {})
+    return _without_trace(outcome)
+
+
+def _without_trace(outcome: Outcome) -> Outcome:
+    """A run whose input was refused before it held anything leaves nothing: `last` stays what it was."""
+    refused = outcome.errors and all(isinstance(error, InputError) for error in outcome.errors)
+    if not refused or outcome.directory is None or any(event["event"] == "granted" for event in outcome.events):
+        return outcome
+    shutil.rmtree(outcome.directory, ignore_errors=True)
+    return replace(outcome, directory=None)
 
 
 def resume(name: str, *, listener: Listener | None = None) -> Outcome:
@@ -173,12 +184,14 @@ def _as_kept(parameters: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _read_profile(name: str | None) -> tuple[Memory, ResultStore] | None:
+def _read_profile(name: str | None) -> Past | None:
     if name is None:
         return None
     directory = home.find_run(name)
     home.require_own(directory)
-    return recall(read_events(directory)), ResultStore(directory / "results")
+    events = read_events(directory)
+    jobs = list(dict.fromkeys(event["job"] for event in events if "job" in event))
+    return Past({job: recall(events, job) for job in jobs}, recall(events), ResultStore(directory / "results"))
 
 
 class _Execution:
@@ -189,7 +202,7 @@ class _Execution:
         plan: Plan,
         directory: Path | None,
         listener: Listener | None,
-        profile: tuple[Memory, ResultStore] | None,
+        profile: Past | None,
         past: list[Event] | None = None,
     ) -> None:
         self._plan = plan
@@ -263,7 +276,7 @@ class _Execution:
         if state == "done":
             world.require_all_free()
         events = read_events(directory) if directory is not None else self._past + (journal.events or [])
-        return results, events, _notes(world)
+        return results, events, _notes(world, events)
 
     def _result(self, ended: Any) -> Any:
         if isinstance(ended, QloomError):
@@ -306,6 +319,7 @@ async def run_job(
     )
     try:
         result = await job.run(plan.program.call(job, plan.parameters))
+        kept = recorder.keep(result)
     except asyncio.CancelledError:
         recorder.record("job_ended", state="interrupted")
         raise
@@ -313,7 +327,7 @@ async def run_job(
         error = failure if isinstance(failure, QloomError) else _program_failed(failure, name)
         recorder.record("job_ended", state="failed", error=error.as_dict())
         raise error from failure
-    recorder.record("job_ended", state="done", result=recorder.keep(result))
+    recorder.record("job_ended", state="done", result=kept)
     return result
 
 
@@ -338,6 +352,10 @@ def _program_failed(failure: Exception, job: str) -> QloomError:
     return JobError(f"the program raised {type(failure).__name__}: {failure} ({where})", job=job)
 
 
-def _notes(world: Any) -> list[str]:
+def _notes(world: Any, events: list[Event]) -> list[str]:
     silent = list(getattr(world, "tasks_without_expectation", ()))
-    return [f"no expected_s, so no virtual time, for: {', '.join(silent)}"] if silent else []
+    notes = [f"no expected_s, so no virtual time, for: {', '.join(silent)}"] if silent else []
+    failed = [event["error"] for event in events if event["event"] == "task_ended" and event["state"] == "failed"]
+    if failed and events[-1].get("state") == "done":
+        notes.append(f"{len(failed)} tasks failed and the program went on; the first: {failed[0].splitlines()[0]}")
+    return notes

@@ -42,23 +42,25 @@ async def interpret_step(job: Any, step: tuple[Any, ...], place: tuple[int, ...]
         case "classical":
             return await job.classical(*tasks_of(step, place))
         case "quantum":
-            return await job.quantum(delay(step[1]))
+            return await job.quantum(delay(step[1], place))
         case "overlap":  # required classical work goes on while a quantum task is out
-            answer = job.quantum(delay(step[2]))
+            answer = job.quantum(delay(step[2], place))
             worked = await job.classical(*tasks_of(step, place))
             return [worked, await answer]
         case "behind":  # a quantum task is sent while classical work runs
             work = job.classical(*tasks_of(step, place))
-            answer = await job.quantum(delay(step[2]))
+            answer = await job.quantum(delay(step[2], place))
             return [answer, await work]
         case "several":
-            return await asyncio.gather(*(job.quantum(delay(seconds)) for seconds in step[1]))
+            return await asyncio.gather(
+                *(job.quantum(delay(seconds, (*place, number))) for number, seconds in enumerate(step[1]))
+            )
         case "block":
             async with job.quantum_block():
                 return [await interpret_step(job, inner, (*place, n)) for n, inner in enumerate(step[1])]
         case "speculate":
             job.speculate(*tasks_of(step, place))
-            answer = await job.quantum(delay(step[2]))
+            answer = await job.quantum(delay(step[2], place))
             return [answer, await job.classical(*tasks_of(step, place))]
         case "candidate":
             stand_in = call(compute, step[2], *place).needs(expected_s=step[2])

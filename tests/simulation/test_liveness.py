@@ -83,8 +83,7 @@ def require_sound(events: list[dict], lanes: int = 1) -> None:  # type: ignore[t
     by_resource = defaultdict(list)
     for interval in history.intervals:
         assert interval.state != "open", f"still open at the end: {interval}"
-        # A lease is held until the engine has taken it back; the broker's reservations are a line of their own.
-        kind = {"task": "busy", "spare": "busy", "qpu": "lease" if interval.label else "reservation"}
+        kind = {"task": "busy", "spare": "busy"}
         by_resource[kind.get(interval.kind, interval.kind), interval.resource].append(interval)
     for (kind, _resource), intervals in by_resource.items():
         at_once = {"vqpu": 1000, "quantum": lanes}.get(kind, 1)
@@ -96,6 +95,7 @@ def require_sound(events: list[dict], lanes: int = 1) -> None:  # type: ignore[t
             assert len(ends) <= at_once, f"{kind}: {interval} begins while {len(ends) - 1} others are there"
     total = account(history)
     assert total.node_s_busy <= total.node_s_held + 1e-6
+    assert total.qpu_s_busy <= total.qpu_s_held + 1e-6
 
 
 @PATIENT

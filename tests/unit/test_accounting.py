@@ -122,16 +122,6 @@ def test_a_task_outside_any_session_holds_the_qpu_while_it_executes():
     assert used.qpu_wait_s == 6.0
 
 
-def test_a_reservation_for_a_block_is_held():
-    used = figures(
-        submitted(),
-        (1, "reserved", {"session": "s1", "device": "q"}),
-        *quantum(2, 2, 4, hold="whole"),
-        (9, "unreserved", {"session": "s1", "device": "q"}),
-    )
-    assert (used.qpu_s_held, used.qpu_s_busy) == (8.0, 2.0)
-
-
 def test_a_quantum_task_that_never_started_uses_nothing():
     queued, _, end = quantum(0, 0, 5)
     used = figures(submitted(), queued, (5, "quantum_ended", {**end[2], "state": "cancelled"}), ended(5))

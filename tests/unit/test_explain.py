@@ -163,7 +163,7 @@ def test_a_device_that_is_away_is_named():
 
 def test_a_quantum_block_that_waits_for_its_hold():
     story = Story().add(0, "job_submitted", job="j1").add(0, "job_submitted", job="j2")
-    story.add(1, "reserved", job="j1", session="s1", device="qpu")
+    story.add(1, "granted", job="j1", lease="j1.1", nodes=[], device="qpu", hold="whole", shares=8)
     story.add(2, "called", job="j2", call="c", order=0, kind="quantum", names=["circuit"])
     assert "job j2 waits for a hold on QPU qpu: job j1 uses it" in explain(story.events)
 

@@ -341,7 +341,7 @@ def test_what_cannot_be_sent_at_all_is_wrong_input():
 
         (error,) = run(program).errors
     assert isinstance(error, InputError)
-    assert "argument of type TextIOWrapper cannot be sent to a worker" in error.message
+    assert "value of type TextIOWrapper can neither be kept nor sent to a worker" in error.message
 
 
 def test_commands_hand_over_their_output_and_files(tmp_path):

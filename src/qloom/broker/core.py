@@ -122,6 +122,10 @@ class QueueCore:
         """How many vQPUs a device offers."""
         return self._device(device).spec.shares
 
+    def owner(self, device: str) -> str | None:
+        """The session that holds the whole device, if one does."""
+        return self._device(device).owner
+
     def backlog_s(self, device: str) -> float:
         """Expected seconds of work that is queued or on a device."""
         own = self._device(device).spec.name

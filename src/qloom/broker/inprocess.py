@@ -71,9 +71,10 @@ class InProcessBroker:
             raise QuantumFailed("this site has no QPU", hint="add one with --qpu NAME:TECHNOLOGY")
         return min(self.devices, key=lambda device: (not self.core.is_up(device), self.core.backlog_s(device)))
 
-    def expected_wait_s(self, name: str) -> float | None:
-        """Seconds until a new task would start; None while the device is away."""
-        return self.core.backlog_s(name) if self.core.is_up(name) else None
+    def expected_wait_s(self, name: str, session: str | None = None) -> float | None:
+        """Seconds until a new task would start; None while the device is away, or held by another session."""
+        held = self.core.owner(name) not in (None, session)
+        return self.core.expected_wait_s(name) if self.core.is_up(name) and not held else None
 
     def _require_return(self, name: str) -> None:
         """Refuse to wait for a device that nobody expects back."""
@@ -86,12 +87,15 @@ class InProcessBroker:
     async def _watch(self, device: Device) -> None:
         name = device.spec.name
         for begin, until in device.outages_s:
-            if (wait_s := begin - self._clock.now_us() / 1e6) > 0:
-                await self._clock.sleep(wait_s)
+            now_s = self._clock.now_us() / 1e6
+            if until is not None and until <= now_s:
+                continue  # over before this run was resumed
+            if begin > now_s:
+                await self._clock.sleep(begin - now_s)
             self._handle(events.DeviceUp(name, False))
             if until is None:
                 return
-            await self._clock.sleep(until - max(begin, 0.0))
+            await self._clock.sleep(until - self._clock.now_us() / 1e6)
             self._handle(events.DeviceUp(name, True))
 
     # Sessions

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from qloom.broker.technologies import TECHNOLOGIES
 from qloom.cli import tables, values
 from qloom.cli.progress import shown
 from qloom.errors import InputError, QloomError
 from qloom.programs.load import load_program
 from qloom.runner import Outcome, Plan, execute
 from qloom.runner import resume as resume_run
+from qloom.strategies import STRATEGIES
 
 ProgramArgument = Annotated[
     str, typer.Argument(help="file.py[:function], a job file (.toml), or a built-in: phases, clustering")
@@ -24,7 +27,10 @@ Nodes = Annotated[int | None, typer.Option(help="Nodes of the cluster. [default:
 Jobs = Annotated[int, typer.Option(help="How many copies of the program run at once.")]
 Set = Annotated[list[str], typer.Option("--set", help="A parameter of the program: name=value. Repeatable.")]
 Option = Annotated[list[str], typer.Option("--option", help="An option of the strategy: name=number. Repeatable.")]
-Qpu = Annotated[list[str], typer.Option("--qpu", help="A QPU: NAME:TECHNOLOGY[:offline]. Repeatable.")]
+Qpu = Annotated[
+    list[str],
+    typer.Option("--qpu", help=f"A QPU, NAME:TECHNOLOGY[:offline], of {', '.join(TECHNOLOGIES)}. Repeatable."),
+]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 SiteFile = Annotated[Path | None, typer.Option("--site", help="A site file (TOML): nodes, QPUs, watts.")]
 OverheadsFile = Annotated[Path | None, typer.Option("--overheads", help="Overheads for virtual time (TOML).")]
@@ -44,7 +50,7 @@ def add_to(app: typer.Typer) -> None:
 def run(
     program: ProgramArgument,
     strategy: Annotated[
-        str, typer.Option(help="How nodes and QPU are held, e.g. malleable or malleable+share.")
+        str, typer.Option(help=f"{', '.join(STRATEGIES)}; also with another hold of the QPU: malleable+share.")
     ] = "offload",
     world: World = "local",
     nodes: Nodes = None,
@@ -172,18 +178,37 @@ def tell(outcome: Outcome, as_json: bool, quiet: bool) -> None:
         body: dict[str, Any] = {**rows[0], "results": outcome.results}
         if outcome.errors:
             body["errors"] = [error.as_dict() for error in outcome.errors]
-        print(json.dumps(body, default=str))
+        print(json.dumps(plain(body)))
     elif not outcome.errors:
         for result in outcome.results:
             print(result)
     wrong_input = any(error.exit_code == 2 for error in outcome.errors)  # then one line says it all
     if not (as_json or quiet or wrong_input):
         console = Console(stderr=True, highlight=False)
+        for directory in _files_of(outcome):
+            console.print(f"files: {directory}", markup=False, soft_wrap=True)
         for note in outcome.notes:
             console.print(f"note: {note}", markup=False)
         console.print(tables.figures_table(f"run {outcome.run}", rows))
     if outcome.errors:
         _fail(outcome.errors, as_json)
+
+
+def plain(value: Any) -> Any:
+    """A result as strict JSON: keys become text, and what JSON has no form for is told as text too."""
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def _files_of(outcome: Outcome) -> list[Path]:
+    """The directories that the jobs have left files in."""
+    output = outcome.directory / "output" if outcome.directory is not None else None
+    return [own for own in sorted(output.iterdir()) if any(own.iterdir())] if output and output.is_dir() else []
 
 
 def _fail(errors: list[QloomError], as_json: bool) -> None:

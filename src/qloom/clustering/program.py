@@ -37,7 +37,7 @@ async def program(
     label: str | int | None = None,
     threshold: float = 0.8,
     iterations: int = 10,
-    methods: str = "kmeans,dbscan,single",
+    methods: str | list[str] = "kmeans,dbscan,single",
     k_min: int = 4,
     k_max: int = 10,
     linkage_k: int = 4,
@@ -64,9 +64,15 @@ async def program(
     `gap` also computes the exact optimum of each QUBO. `plot` is png, svg or nothing.
     """
     _require_extra()
+    whole = {"iterations": iterations, "k_min": k_min, "k_max": k_max, "linkage_k": linkage_k, "min_pts": min_pts}
+    whole |= {"shots": shots, "exact_limit": exact_limit, "sample": sample, "threads": threads}
+    _require_numbers(whole, {"threshold": threshold, "quantum_s": quantum_s, "eps_min": eps_min, "eps_max": eps_max})
+    if not isinstance(score, bool) or not isinstance(gap, bool):
+        raise InputError("score and gap are true or false")
     source = _source(data, blobs, label)
     _check(iterations, shots, weights, penalty, plot, eps_min, eps_max)
-    names = [name.strip() for name in methods.split(",") if name.strip()]
+    listed = methods if isinstance(methods, list) else str(methods).split(",")
+    names = [str(name).strip() for name in listed if str(name).strip()]
     eps = None if eps_min is None or eps_max is None else (float(eps_min), float(eps_max))
     count, dimensions = source.points.shape
     ranges = Ranges(tuple(names), (k_min, k_max), linkage_k, min_pts, eps).check(count)
@@ -133,6 +139,16 @@ def _require_extra() -> None:
     missing = [name for name in ("numba", "quitefastmst", "scipy") if find_spec(name) is None]
     if missing:
         raise InputError(f"{', '.join(missing)}: not installed", hint='pip install "qloom[clustering]"')
+
+
+def _require_numbers(whole: dict[str, Any], real: dict[str, Any]) -> None:
+    """Parameters come from the command line: say which one is no number before anything runs."""
+    for name, value in whole.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InputError(f"{name} must be a whole number, not {value!r}", hint=f"--set {name}=4")
+    for name, value in real.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise InputError(f"{name} must be a number, not {value!r}", hint=f"--set {name}=0.5")
 
 
 def _source(data: str | None, blobs: int | None, label: str | int | None) -> Data:

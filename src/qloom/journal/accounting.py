@@ -83,9 +83,10 @@ def account(history: History, job: str | None = None) -> Account:
     jobs = history.jobs if job is None else [job]
     sums = {
         kind: sum((interval.seconds for interval in own if interval.kind == kind), 0.0)
-        for kind in ("node", "qpu", "vqpu", "task", "spare", "quantum")
+        for kind in ("node", "qpu", "vqpu", "task", "spare")
     }
-    in_queue_s = sum((i.seconds for i in own if i.kind == "quantum" and i.hold != "whole"), 0.0)
+    executing = [interval for interval in own if interval.kind == "quantum"]
+    in_queue_s = _covered_s([interval for interval in executing if interval.hold != "whole"])
     begin_us = min((interval.begin_us for interval in own), default=0)
     end_us = max((interval.end_us for interval in own), default=0)
     submitted_us = min((history.submitted_us[name] for name in jobs), default=0)
@@ -100,13 +101,23 @@ def account(history: History, job: str | None = None) -> Account:
         node_s_held=sums["node"],
         node_s_busy=sums["task"] + sums["spare"],
         qpu_s_held=sums["qpu"] + in_queue_s,
-        qpu_s_busy=sums["quantum"],
+        qpu_s_busy=_covered_s(executing),
         vqpu_s_held=sums["vqpu"],
         spare_node_s=sums["spare"],
         bounded_slowdown=max(1.0, turnaround_s / max(wall_s, BOUNDED_SLOWDOWN_S)),
     )
     result.energy_j = _energy_j(history.start.get("site", {}).get("watts", {}), result)
     return result
+
+
+def _covered_s(intervals: list[Interval]) -> float:
+    """Seconds in which at least one interval lasts, for each resource: a QPU may run several tasks at once."""
+    covered_us, ends_us = 0, dict.fromkeys((interval.resource for interval in intervals), -1)
+    for interval in sorted(intervals, key=lambda interval: interval.begin_us):
+        begin_us = max(interval.begin_us, ends_us[interval.resource])
+        covered_us += max(0, interval.end_us - begin_us)
+        ends_us[interval.resource] = max(ends_us[interval.resource], interval.end_us)
+    return covered_us / 1e6
 
 
 def _lost_us(history: History, begin_us: int, end_us: int) -> int:
@@ -159,10 +170,6 @@ class _Reader:
             case "released":
                 for key in [key for key, held in self._open.items() if held.label == event["lease"]]:
                     self._end(key, at_us)
-            case "reserved":
-                self._begin(("session", job, event["session"]), event["device"], job, "qpu", at_us)
-            case "unreserved":
-                self._end(("session", job, event["session"]), at_us)
             case "task_started":
                 kind = "spare" if event.get("spare") else "task"
                 for node in event["nodes"]:
@@ -189,16 +196,17 @@ class _Reader:
 
     def _granted(self, event: Event, job: str, at_us: int) -> None:
         lease = event["lease"]
-        self._waited(job, lease, at_us)
+        self._waited(job, lease, at_us, event.get("waited_for"))
         for node in event["nodes"]:
             self._begin(("node", node), node, job, "node", at_us, lease)
         if device := event.get("device"):
             kind = "qpu" if event["hold"] == "whole" else "vqpu"
             self._begin(("qpu", lease), device, job, kind, at_us, lease)
 
-    def _waited(self, job: str, lease: str, at_us: int) -> None:
+    def _waited(self, job: str, lease: str, at_us: int, waited_for: str | None = None) -> None:
         since_us = self._requested.pop((job, lease), at_us)
-        waits = self.history.node_waits_us if self._wants_nodes.get((job, lease)) else self.history.qpu_waits_us
+        for_nodes = self._wants_nodes.get((job, lease)) if waited_for is None else waited_for == "nodes"
+        waits = self.history.node_waits_us if for_nodes else self.history.qpu_waits_us
         waits[job] = waits.get(job, 0) + at_us - since_us
 
     def _begin(self, key: tuple[str, ...], resource: str, job: str, kind: str, at_us: int, label: str = "") -> None:

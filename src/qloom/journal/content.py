@@ -10,9 +10,8 @@ import enum
 import functools
 import hashlib
 import pathlib
-import pickle
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from qloom.errors import InputError
@@ -24,8 +23,11 @@ _PLAIN = (type(None), bool, int, float, str, complex)
 def digest(*values: Any) -> str:
     """32 hexadecimal digits that stand for these values."""
     hasher = hashlib.blake2b(digest_size=16)
-    for value in values:
-        _feed(hasher.update, value)
+    try:
+        for value in values:
+            _feed(hasher.update, value)
+    except RecursionError:
+        raise InputError("a value that contains itself cannot be kept or sent to a worker") from None
     return hasher.hexdigest()
 
 
@@ -82,7 +84,7 @@ def _feed(update: Any, value: Any) -> None:
         names = [field.name for field in dataclasses.fields(value)]
         _feed(update, (kind.__module__, kind.__qualname__, {name: getattr(value, name) for name in names}))
     else:
-        _feed_pickled(update, value)
+        _feed_object(update, value)
 
 
 def _feed_sorted(update: Any, kind: str, digests: list[str]) -> None:
@@ -113,13 +115,18 @@ def _code(code: types.CodeType) -> tuple[Any, ...]:
     return (code.co_code, constants, list(code.co_names))
 
 
-def _feed_pickled(update: Any, value: Any) -> None:
+def _feed_object(update: Any, value: Any) -> None:
+    """Any other object: what pickle would keep of it, part by part, so that sets and shared parts do not matter."""
     try:
-        data = pickle.dumps(value, protocol=5)
+        reduced = value.__reduce_ex__(4)
     except Exception as error:
         raise InputError(
-            f"a task's argument of type {type(value).__name__} cannot be sent to a worker: {error}",
-            hint="pass plain data, arrays or dataclasses",
+            f"a value of type {type(value).__name__} can neither be kept nor sent to a worker: {error}",
+            hint="use plain data, arrays or dataclasses",
         ) from None
-    update(b"pickle:%d:" % len(data))
-    update(data)
+    if isinstance(reduced, str):
+        _feed(update, ("global", type(value).__module__, reduced))
+        return
+    make, arguments, *rest = reduced
+    parts = [list(part) if isinstance(part, Iterator) else part for part in rest]
+    _feed(update, ("object", make, arguments, parts))

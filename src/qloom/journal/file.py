@@ -107,7 +107,7 @@ def read_events(directory: Path) -> list[Event]:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise JournalError(f"cannot read the journal {path}: {error.strerror}") from None
-    events = []
+    events: list[Event] = []
     for place, line in enumerate(lines[:-1]):  # what follows the last line break is torn
         try:
             event = json.loads(line)
@@ -119,12 +119,17 @@ def read_events(directory: Path) -> list[Event]:
             or type(event.get("at_us")) is not int
         ):
             raise JournalError(f"{path}, line {place + 1}: no event", hint="the journal was changed or damaged")
+        if not events:
+            _require_readable(path, event)  # before the rest: a newer version may write other lines
         events.append(event)
     if not events or events[0].get("event") != "run_started":
         raise JournalError(f"{path} holds no run", hint="the run was killed before it began; run it again")
-    version = events[0].get("version", 0)
+    return events
+
+
+def _require_readable(path: Path, first: Event) -> None:
+    version = first.get("version", 0)
     if not isinstance(version, int) or version > VERSION:
         raise JournalError(
             f"{path} has version {version}, this qloom reads up to {VERSION}", hint="use a newer qloom for this run"
         )
-    return events

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qloom.journal.file import Event
+from qloom.journal.results import ResultStore
+from qloom.model import QuantumWork, Work
 
 
 @dataclass
@@ -34,6 +36,30 @@ def recall(events: Sequence[Event], job: str | None = None) -> Memory:
                 memory.results.setdefault(event["work"], event["result"])
                 begun_us = started.get((event["job"], event["work"]), event["at_us"])
                 memory.durations_us.setdefault(event["work"], event["at_us"] - begun_us)
-            case "candidate" if event["choice"] == "classical" and "result" in event:
-                memory.results.setdefault(event["work"], event["result"])
     return memory
+
+
+@dataclass(frozen=True)
+class Past:
+    """What an earlier run did: how long each piece of work took, and what came out."""
+
+    jobs: dict[str, Memory]
+    together: Memory  # for a job that was not there then
+    results: ResultStore
+
+    def seconds(self, work: Work | QuantumWork) -> float | None:
+        """How long this work took, if it ran then."""
+        duration_us = self._memory(work).durations_us.get(work.id)
+        return None if duration_us is None else duration_us / 1e6
+
+    def has(self, work: Work | QuantumWork) -> bool:
+        """Whether the result is known."""
+        return work.id in self._memory(work).results
+
+    def result(self, work: Work | QuantumWork) -> Any:
+        """What came out of this work."""
+        return self.results.load(self._memory(work).results[work.id])
+
+    def _memory(self, work: Work | QuantumWork) -> Memory:
+        own = self.jobs.get(work.job)
+        return own if own is not None and work.id in own.results else self.together

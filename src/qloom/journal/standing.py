@@ -27,7 +27,6 @@ class JobStanding:
     calls: dict[str, Event] = field(default_factory=dict)
     requests: dict[str, Event] = field(default_factory=dict)
     held: dict[str, Held] = field(default_factory=dict)
-    reserved: dict[str, str] = field(default_factory=dict)  # session -> device, for a quantum block
     tasks: dict[str, Event] = field(default_factory=dict)
     queued: dict[str, Event] = field(default_factory=dict)
     executing: dict[str, Event] = field(default_factory=dict)
@@ -80,7 +79,6 @@ class Standing:
             job.name
             for job in self.jobs.values()
             if any(held.device == device and held.hold == hold for held in job.held.values())
-            or (hold == "whole" and device in job.reserved.values())
         ]
 
 
@@ -105,7 +103,7 @@ def _resume(run: Standing, event: Event) -> None:
     for job in run.jobs.values():
         if job.ended is None or job.ended["state"] != "done":
             job.ended, job.went_without = None, None
-            for open_things in (job.requests, job.held, job.reserved, job.tasks, job.queued, job.executing):
+            for open_things in (job.requests, job.held, job.tasks, job.queued, job.executing):
                 open_things.clear()
 
 
@@ -139,10 +137,6 @@ def _read(job: JobStanding, event: Event) -> None:
                 held.device = held.hold = None
         case "released":
             job.held.pop(event["lease"], None)
-        case "reserved":
-            job.reserved[event["session"]] = event["device"]
-        case "unreserved":
-            job.reserved.pop(event["session"], None)
         case "candidate":
             job.candidates.append(event)
         case _:

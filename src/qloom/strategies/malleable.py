@@ -50,7 +50,8 @@ class Malleable(Strategy):
         """Keep `min_nodes` while the result is awaited, and what overlapping work uses."""
         self._quantum_is_out = True
         try:
-            await self._shrink()
+            if not self._reshaping.locked():  # else a phase grows now, and shrinks when it is done
+                await self._shrink()
             yield
         finally:
             self._quantum_is_out = False

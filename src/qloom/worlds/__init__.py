@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from qloom.errors import InputError
-from qloom.journal.replay import Memory
-from qloom.journal.results import ResultStore
+from qloom.journal.replay import Past
 from qloom.site import Site
 
 WORLDS = ("local", "virtual")
@@ -23,7 +22,7 @@ class Surroundings:
     site: Site
     directory: Path | None  # of the run
     worker_set_up: dict[str, Any] = field(default_factory=dict)
-    profile: tuple[Memory, ResultStore] | None = None
+    profile: Past | None = None
     record: Callable[..., None] | None = None  # for events of the world itself, such as the start of a worker
 
 

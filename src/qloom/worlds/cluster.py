@@ -27,7 +27,6 @@ class JobCluster(Cluster):
         self._broker = broker
         self._recorder = recorder
         self._requests_made = 0
-        self.reservation: Session | None = None  # a device kept for a block, outside any allocation
         self.open_blocks = 0  # quantum blocks of the program: what they hold outlasts the tasks that run
 
     async def allocate(self, need: Need, within_s: float | None = None) -> Allocation | None:
@@ -68,6 +67,7 @@ class JobCluster(Cluster):
             device=lease.device,
             hold=request.qpu.value if lease.device else None,
             shares=lease.shares or None,
+            waited_for=request.waited_for,
             engine_us=lease.engine_us,
         )
         try:
@@ -89,9 +89,9 @@ class JobCluster(Cluster):
 
     @property
     def session(self) -> Session | None:
-        """The hold on a QPU that the job has now: in an allocation, or reserved for a block."""
+        """The hold on a QPU that the job has now, in whichever allocation."""
         held = [allocation.session for allocation in self.allocations if allocation.session is not None]
-        return held[0] if held else self.reservation
+        return held[0] if held else None
 
     @property
     def keeps_qpu(self) -> bool:
@@ -100,27 +100,8 @@ class JobCluster(Cluster):
 
     async def let_go_of_qpu(self) -> None:
         """Give every hold of a QPU back; the rest of a block then queues task by task."""
-        await self.end_reservation()
         for allocation in list(self.allocations):
             await allocation.release_qpu()
-
-    async def reserve(self) -> None:
-        """Keep a device for this job alone until `end_reservation`."""
-        device = self._broker.choose(None)
-        self.reservation = await self._broker.open_session(device, QpuHold.WHOLE)
-        self.record("reserved", session=self.reservation.id, device=device)
-
-    async def end_reservation(self) -> None:
-        """Give the reserved device back, once its tasks are done, if one is reserved."""
-        if (session := self.reservation) is None:
-            return
-        closing = asyncio.ensure_future(session.close())
-        try:
-            await see_through(closing)
-        finally:
-            if self.reservation is session:
-                self.reservation = None
-                self.record("unreserved", session=session.id, device=session.device)
 
     def fill_idle_nodes(self, spare: Sequence[Work]) -> None:
         """Run these on nodes that are held but idle."""

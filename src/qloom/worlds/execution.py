@@ -52,7 +52,7 @@ def _dumps(value: Any) -> bytes:
 def solve(payload: Payload, seed: int) -> Any:
     """The answer of an emulated device: the best sample of simulated annealing, or nothing for a delay."""
     if payload.kind == "delay":
-        return None
+        return payload.body
     if payload.kind == "command":
         return CommandResult(0, "", "")
     return anneal(payload.body, payload.shots, seed)

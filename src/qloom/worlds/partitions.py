@@ -68,6 +68,7 @@ class Partitions:
             wanted, (_, request) = min(heads.items(), key=lambda head: _arrival(head[1]))
             if any(name in blocked for name in wanted) or not self._fits(request):
                 blocked.update(dict.fromkeys(wanted, True))
+                request.waited_for = self._shortage(request)
                 del heads[wanted]
                 continue
             grants.append(self._take(request))
@@ -110,6 +111,13 @@ class Partitions:
     def _wanted(self, request: Request) -> tuple[str, ...]:
         devices = (request.device,) if request.device is not None and request.qpu is not QpuHold.TASK else ()
         return (*devices, NODES) if request.least_nodes else devices
+
+    def _shortage(self, request: Request) -> str:
+        """What keeps a request waiting: its device if that is short or others are before it there, else nodes."""
+        ahead = [names for names, line in self._lines.items() if line and request.id not in line]
+        contended = any(request.device in names for names in ahead)
+        short = request.device is not None and self._free_shares[request.device] < self.shares_of(request)
+        return request.device if request.device is not None and (short or contended) else NODES
 
     def _fits(self, request: Request) -> bool:
         shares = self.shares_of(request)

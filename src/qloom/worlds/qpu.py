@@ -8,8 +8,10 @@ from typing import Any
 
 from qloom.broker.inprocess import InProcessBroker
 from qloom.journal.file import Recorder
-from qloom.model import QuantumWork
+from qloom.model import Need, QpuHold, QuantumWork
 from qloom.worlds.cluster import JobCluster
+
+BLOCK_PATIENCE_S = 60.0
 
 
 class JobQpu:
@@ -30,17 +32,22 @@ class JobQpu:
 
     @asynccontextmanager
     async def reserve(self) -> AsyncIterator[None]:
-        """Keep a device for this job alone, unless the job holds one anyway."""
-        if self._cluster.session is not None:
-            yield
-            return
-        await self._cluster.reserve()
+        """Keep a device for this job alone, unless the job holds one anyway.
+
+        The job may hold nodes that others wait for, so it waits for the device only so long; after that the tasks
+        of the block queue one by one.
+        """
+        held = None
+        if self._cluster.session is None:
+            held = await self._cluster.allocate(Need(qpu=QpuHold.WHOLE), within_s=BLOCK_PATIENCE_S)
         try:
             yield
         finally:
-            await self._cluster.end_reservation()
+            if held is not None:
+                await held.release()
 
     def expected_wait_s(self, device: str | None) -> tuple[str, float | None]:
-        """The device that would be used, and the wait for it in seconds; None if it is away."""
+        """The device that would be used, and the wait for it in seconds; None if it is away or somebody holds it."""
         name = self._broker.choose(device)
-        return name, self._broker.expected_wait_s(name)
+        own = self._cluster.session
+        return name, self._broker.expected_wait_s(name, own.id if own is not None else None)

@@ -166,7 +166,7 @@ class LocalDevice:
         if work.payload.kind == "command":
             return await self._answer(work)  # it talks to the device itself: it takes as long as it takes
         until_us = self._world.clock.now_us() + round(self.seconds(work.payload) * 1e6)
-        answer = await self._answer(work) if work.payload.kind != "delay" else None
+        answer = await self._answer(work) if work.payload.kind != "delay" else work.payload.body
         await self._world.clock.sleep(max(0, until_us - self._world.clock.now_us()) / 1e6)
         return answer
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from qloom.worlds import Surroundings
 from qloom.worlds.virtual.loop import VirtualClock, VirtualLoop
-from qloom.worlds.virtual.world import Profile, VirtualWorld
+from qloom.worlds.virtual.world import VirtualWorld
 
 REAL_TIME = False
 
@@ -24,7 +24,6 @@ def execute(main: Callable[[VirtualClock], Coroutine[Any, Any, Any]], began_us: 
 
 def make(surroundings: Surroundings, clock: VirtualClock) -> VirtualWorld:
     """A modelled cluster; a deadlock is explained by those who stand in its line."""
-    profile = Profile(*surroundings.profile) if surroundings.profile is not None else None
-    world = VirtualWorld(surroundings.site, clock, profile)
+    world = VirtualWorld(surroundings.site, clock, surroundings.profile)
     clock.explain_with(world.who_waits)
     return world

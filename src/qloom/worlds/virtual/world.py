@@ -10,8 +10,7 @@ from qloom.broker.promise import DeviceSpec
 from qloom.broker.technologies import technology
 from qloom.errors import JobError, QuantumFailed, TaskFailed
 from qloom.journal.content import digest
-from qloom.journal.replay import Memory
-from qloom.journal.results import ResultStore
+from qloom.journal.replay import Past
 from qloom.model import Payload, QuantumWork, Task, Work
 from qloom.ports import Lease, Request, World
 from qloom.site import Qpu, Site
@@ -20,27 +19,6 @@ from qloom.worlds.execution import compute_inline, solve
 from qloom.worlds.line import Line
 from qloom.worlds.partitions import Partitions, lease_of
 from qloom.worlds.virtual.loop import VirtualClock
-
-
-@dataclass(frozen=True)
-class Profile:
-    """What an earlier run did: how long each piece of work took, and what came out."""
-
-    memory: Memory
-    results: ResultStore
-
-    def seconds(self, work: Work | QuantumWork) -> float | None:
-        """How long this work took, if it ran then."""
-        duration_us = self.memory.durations_us.get(work.id)
-        return None if duration_us is None else duration_us / 1e6
-
-    def has(self, work: Work | QuantumWork) -> bool:
-        """Whether the result is known."""
-        return work.id in self.memory.results
-
-    def result(self, work: Work | QuantumWork) -> Any:
-        """What came out of this work."""
-        return self.results.load(self.memory.results[work.id])
 
 
 @dataclass(frozen=True)
@@ -62,7 +40,7 @@ class VirtualWorld(World):
 
     site: Site
     clock: VirtualClock
-    profile: Profile | None = None
+    profile: Past | None = None
     faults: Faults = field(default_factory=Faults)
 
     def __post_init__(self) -> None:
