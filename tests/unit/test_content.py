@@ -225,7 +225,7 @@ def test_a_closure_that_calls_itself_has_a_name():
 def test_what_cannot_be_sent_is_refused_with_its_type():
     import threading
 
-    with pytest.raises(InputError, match="argument of type lock cannot be sent"):
+    with pytest.raises(InputError, match="value of type lock can neither be kept nor sent"):
         task_key(call(plain, threading.Lock()))
 
 

@@ -7,8 +7,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from qloom.broker.events import (
     FINAL,
@@ -30,52 +29,20 @@ from qloom.broker.events import (
     TimePassed,
 )
 from qloom.broker.ledger import Ledger
-from qloom.broker.policies import Candidate, policy
+from qloom.broker.lines import DeviceLine, SessionEntry, TaskEntry, candidate, deadline_us
+from qloom.broker.policies import policy
 from qloom.broker.promise import DeviceSpec
 from qloom.errors import InputError, Refused
 from qloom.model import QpuHold
-
-
-@dataclass
-class _Task:
-    submitted: Submitted
-    state: str
-    order: int
-    queued_us: int
-    since_us: int  # of the present state
-    attempts: int = 0
-    outside_ahead: int = 0  # tasks from outside that were started while this one was the head of its session
-    stopping: str = ""  # the state it will have once the device has let go of it
-    reason: str = ""
-
-
-@dataclass
-class _Session:
-    requested: SessionRequested
-    is_open: bool = False
-    tasks: deque[str] = field(default_factory=deque)  # queued ones
-    turn_s: float = 0.0  # expected seconds of the present turn
-    set_up: str | None = None
-
-
-@dataclass
-class _Device:
-    spec: DeviceSpec
-    up: bool = True
-    requests: deque[str] = field(default_factory=deque)  # sessions that want to be opened
-    open: dict[str, None] = field(default_factory=dict)
-    outside: dict[str, None] = field(default_factory=dict)  # queued tasks from outside any session
-    executing: list[str] = field(default_factory=list)
-    owner: str | None = None
 
 
 class QueueCore:
     """The state of all lines. `handle` is the only way to change it."""
 
     def __init__(self, devices: list[DeviceSpec], ledger: Ledger | None = None) -> None:
-        self._devices = {spec.name: _Device(spec) for spec in devices}
-        self._sessions: dict[str, _Session] = {}
-        self._tasks: dict[str, _Task] = {}
+        self._devices = {spec.name: DeviceLine(spec) for spec in devices}
+        self._sessions: dict[str, SessionEntry] = {}
+        self._tasks: dict[str, TaskEntry] = {}
         self._orders = 0
         self.ledger = ledger or Ledger()
 
@@ -147,12 +114,12 @@ class QueueCore:
 
     def next_deadline_us(self) -> int | None:
         """When `TimePassed` should be told at the latest."""
-        deadlines = [deadline for task in self._tasks.values() if (deadline := _deadline_us(task)) is not None]
+        deadlines = [deadline for task in self._tasks.values() if (deadline := deadline_us(task)) is not None]
         return min(deadlines, default=None)
 
     # Tasks
 
-    def _submit(self, event: Submitted, now_us: int) -> _Device:
+    def _submit(self, event: Submitted, now_us: int) -> DeviceLine:
         device = self._device(event.device)
         if event.task in self._tasks:
             raise InputError(f"quantum task {event.task} was submitted twice")
@@ -168,7 +135,7 @@ class QueueCore:
         if event.max_wait_s is not None:
             self._require_wait(device, event, session)
         self.ledger.admit_task(event.project, event.job, event.expected_s, now_us)
-        task = _Task(event, "queued", self._next_order(), now_us, now_us)
+        task = TaskEntry(event, "queued", self._next_order(), now_us, now_us)
         self._tasks[event.task] = task
         if session is None:
             device.outside[event.task] = None
@@ -178,7 +145,7 @@ class QueueCore:
                 self._become_head(device, session)
         return device
 
-    def _require_wait(self, device: _Device, event: Submitted, session: _Session | None) -> None:
+    def _require_wait(self, device: DeviceLine, event: Submitted, session: SessionEntry | None) -> None:
         promised_s = device.spec.promised_wait_s() if session is not None and session.is_open else None
         wait_s = self.expected_wait_s(event.device) if promised_s is None else promised_s
         if event.max_wait_s is not None and wait_s > event.max_wait_s:
@@ -204,11 +171,11 @@ class QueueCore:
         self._leave_line(device, task, now_us)
         return [self._end(name, "cancelled", "", 0.0, now_us), *self._serve(device, now_us)]
 
-    def _stop(self, task: _Task, state: str, reason: str) -> list[Action]:
+    def _stop(self, task: TaskEntry, state: str, reason: str) -> list[Action]:
         already, task.stopping, task.reason = task.stopping, state, reason
         return [] if already else [Stop(task.submitted.task)]
 
-    def _leave_line(self, device: _Device, task: _Task, now_us: int) -> None:
+    def _leave_line(self, device: DeviceLine, task: TaskEntry, now_us: int) -> None:
         name, session = task.submitted.task, task.submitted.session
         if session is None:
             del device.outside[name]
@@ -219,7 +186,7 @@ class QueueCore:
             if was_head and tasks:
                 self._become_head(device, self._sessions[session])
 
-    def _finish(self, event: Finished, now_us: int) -> tuple[_Device, list[Action]]:
+    def _finish(self, event: Finished, now_us: int) -> tuple[DeviceLine, list[Action]]:
         task = self._tasks[event.task]
         submitted = task.submitted
         device = self._device(submitted.device)
@@ -238,7 +205,7 @@ class QueueCore:
             self._become_head(device, session)
         return device, actions
 
-    def _try_again(self, device: _Device, task: _Task, now_us: int) -> None:
+    def _try_again(self, device: DeviceLine, task: TaskEntry, now_us: int) -> None:
         """Back to where it was: the place in the line is kept, so it is the first that can run."""
         task.state, task.since_us = "queued", now_us
         name, session = task.submitted.task, self._sessions.get(task.submitted.session or "")
@@ -257,8 +224,8 @@ class QueueCore:
     def _expire(self, now_us: int) -> list[Action]:
         actions: list[Action] = []
         for name, task in list(self._tasks.items()):
-            deadline_us = _deadline_us(task)
-            if deadline_us is None or deadline_us > now_us:
+            due_us = deadline_us(task)
+            if due_us is None or due_us > now_us:
                 continue
             if task.state == "queued":
                 device = self._device(task.submitted.device)
@@ -271,16 +238,16 @@ class QueueCore:
 
     # Sessions
 
-    def _request(self, event: SessionRequested) -> _Device:
+    def _request(self, event: SessionRequested) -> DeviceLine:
         device = self._device(event.device)
         if event.session in self._sessions or event.hold is QpuHold.TASK:
             raise InputError(f"session {event.session} cannot be opened: it is open, or holds nothing")
         self.ledger.admit_session(event.project, event.job)
-        self._sessions[event.session] = _Session(event)
+        self._sessions[event.session] = SessionEntry(event)
         device.requests.append(event.session)
         return device
 
-    def _close(self, name: str, now_us: int) -> tuple[_Device, list[Action]]:
+    def _close(self, name: str, now_us: int) -> tuple[DeviceLine, list[Action]]:
         session = self._sessions.pop(name)
         device = self._device(session.requested.device)
         actions: list[Action] = [
@@ -299,7 +266,7 @@ class QueueCore:
 
     # Serving
 
-    def _serve(self, device: _Device, now_us: int) -> list[Action]:
+    def _serve(self, device: DeviceLine, now_us: int) -> list[Action]:
         """Open and start what can be."""
         actions: list[Action] = []
         while device.requests and self._can_open(device, self._sessions[device.requests[0]]):
@@ -319,13 +286,13 @@ class QueueCore:
             actions.append(self._start(device, task, now_us))
         return actions
 
-    def _can_open(self, device: _Device, session: _Session) -> bool:
+    def _can_open(self, device: DeviceLine, session: SessionEntry) -> bool:
         if session.requested.hold is QpuHold.WHOLE:
             return device.up and not device.open and not device.executing
         room = device.owner is None and len(device.open) < device.spec.shares
         return room and self._outside_running(device) <= device.spec.outside_limit
 
-    def _next_task(self, device: _Device, now_us: int) -> _Task | None:
+    def _next_task(self, device: DeviceLine, now_us: int) -> TaskEntry | None:
         if device.owner is not None:
             own = self._sessions[device.owner].tasks
             return self._tasks[own[0]] if own else None
@@ -340,17 +307,17 @@ class QueueCore:
             outside = outside[:1]
         rule = policy(device.spec.policy)
         return min(
-            [*heads, *outside], key=lambda task: rule(_candidate(task, now_us), self.ledger.usage), default=None
+            [*heads, *outside], key=lambda task: rule(candidate(task, now_us), self.ledger.usage), default=None
         )
 
-    def _heads(self, device: _Device) -> list[str]:
+    def _heads(self, device: DeviceLine) -> list[str]:
         """The next task of each session whose turn may come: a session runs one task at a time."""
         active = {self._tasks[task].submitted.session for task in device.executing}
         return [
             self._sessions[name].tasks[0] for name in device.open if self._sessions[name].tasks and name not in active
         ]
 
-    def _start(self, device: _Device, task: _Task, now_us: int) -> Start:
+    def _start(self, device: DeviceLine, task: TaskEntry, now_us: int) -> Start:
         name, session = task.submitted.task, task.submitted.session
         if session is None:
             del device.outside[name]
@@ -364,13 +331,13 @@ class QueueCore:
         task.state, task.since_us, task.attempts = "preparing", now_us, task.attempts + 1
         return Start(name, task.submitted.device)
 
-    def _take_turn(self, device: _Device, session: _Session, task: _Task) -> None:
+    def _take_turn(self, device: DeviceLine, session: SessionEntry, task: TaskEntry) -> None:
         """Tasks with the same set-up may share a turn, as long as the turn is no longer than one task may be."""
         continues = session.set_up is not None and session.set_up == task.submitted.set_up
         session.turn_s = task.submitted.expected_s + (session.turn_s if continues else 0.0)
         session.set_up = task.submitted.set_up
 
-    def _become_head(self, device: _Device, session: _Session) -> None:
+    def _become_head(self, device: DeviceLine, session: SessionEntry) -> None:
         """A new head goes to the back of the line, with the tasks from outside that run now ahead of it."""
         head = self._tasks[session.tasks[0]]
         longest_s = device.spec.longest_s
@@ -385,7 +352,7 @@ class QueueCore:
         if not same_turn:
             session.set_up, session.turn_s = None, 0.0
 
-    def _outside_running(self, device: _Device) -> int:
+    def _outside_running(self, device: DeviceLine) -> int:
         return sum(1 for task in device.executing if self._tasks[task].submitted.session is None)
 
     def _is_whole(self, session: str) -> bool:
@@ -395,22 +362,8 @@ class QueueCore:
         self._orders += 1
         return self._orders
 
-    def _device(self, name: str) -> _Device:
+    def _device(self, name: str) -> DeviceLine:
         try:
             return self._devices[name]
         except KeyError:
             raise InputError(f"no QPU is called {name!r}", hint=f"there is: {', '.join(self._devices)}") from None
-
-
-def _candidate(task: _Task, now_us: int) -> Candidate:
-    submitted = task.submitted
-    waited_s = (now_us - task.queued_us) / 1e6
-    return Candidate(submitted.task, task.order, submitted.project, submitted.priority, waited_s)
-
-
-def _deadline_us(task: _Task) -> int | None:
-    if task.state == "queued" and task.submitted.max_wait_s is not None:
-        return task.queued_us + round(task.submitted.max_wait_s * 1e6)
-    if task.state == "executing" and task.submitted.time_limit_s is not None and not task.stopping:
-        return task.since_us + round(task.submitted.time_limit_s * 1e6)
-    return None

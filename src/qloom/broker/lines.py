@@ -1,0 +1,57 @@
+"""What the queue core remembers: one entry per task and session, one line per device."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from qloom.broker.events import SessionRequested, Submitted
+from qloom.broker.policies import Candidate
+from qloom.broker.promise import DeviceSpec
+
+
+@dataclass
+class TaskEntry:
+    submitted: Submitted
+    state: str
+    order: int
+    queued_us: int
+    since_us: int  # of the present state
+    attempts: int = 0
+    outside_ahead: int = 0  # tasks from outside that were started while this one was the head of its session
+    stopping: str = ""  # the state it will have once the device has let go of it
+    reason: str = ""
+
+
+@dataclass
+class SessionEntry:
+    requested: SessionRequested
+    is_open: bool = False
+    tasks: deque[str] = field(default_factory=deque)  # queued ones
+    turn_s: float = 0.0  # expected seconds of the present turn
+    set_up: str | None = None
+
+
+@dataclass
+class DeviceLine:
+    spec: DeviceSpec
+    up: bool = True
+    requests: deque[str] = field(default_factory=deque)  # sessions that want to be opened
+    open: dict[str, None] = field(default_factory=dict)
+    outside: dict[str, None] = field(default_factory=dict)  # queued tasks from outside any session
+    executing: list[str] = field(default_factory=list)
+    owner: str | None = None
+
+
+def candidate(task: TaskEntry, now_us: int) -> Candidate:
+    submitted = task.submitted
+    waited_s = (now_us - task.queued_us) / 1e6
+    return Candidate(submitted.task, task.order, submitted.project, submitted.priority, waited_s)
+
+
+def deadline_us(task: TaskEntry) -> int | None:
+    if task.state == "queued" and task.submitted.max_wait_s is not None:
+        return task.queued_us + round(task.submitted.max_wait_s * 1e6)
+    if task.state == "executing" and task.submitted.time_limit_s is not None and not task.stopping:
+        return task.since_us + round(task.submitted.time_limit_s * 1e6)
+    return None
