@@ -127,7 +127,8 @@ class QueueCore:
         if event.session is not None and session is None:
             raise Refused(f"quantum task {event.task}: its session {event.session} is closed", hint="open another")
         longest_s = device.spec.longest_s
-        if longest_s is not None and event.expected_s > longest_s and device.owner != event.session:
+        owns_it = event.session is not None and device.owner == event.session
+        if longest_s is not None and event.expected_s > longest_s and not owns_it:
             raise Refused(
                 f"a task of {event.expected_s:g} s is longer than QPU {event.device} admits ({longest_s:g} s)",
                 hint="fewer shots, or hold the whole device",

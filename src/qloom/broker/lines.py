@@ -12,6 +12,8 @@ from qloom.broker.promise import DeviceSpec
 
 @dataclass
 class TaskEntry:
+    """A task that is not over."""
+
     submitted: Submitted
     state: str
     order: int
@@ -25,6 +27,8 @@ class TaskEntry:
 
 @dataclass
 class SessionEntry:
+    """A session that is open, or wants to be."""
+
     requested: SessionRequested
     is_open: bool = False
     tasks: deque[str] = field(default_factory=deque)  # queued ones
@@ -34,6 +38,8 @@ class SessionEntry:
 
 @dataclass
 class DeviceLine:
+    """A device, and who waits for it."""
+
     spec: DeviceSpec
     up: bool = True
     requests: deque[str] = field(default_factory=deque)  # sessions that want to be opened

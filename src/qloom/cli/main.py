@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from qloom.cli import clustering, demo, look, running
+from qloom.cli import broker, clustering, demo, look, qpu, running
 from qloom.errors import QloomError
 from qloom.version import __version__
 
@@ -46,6 +46,8 @@ running.add_to(app)
 look.add_to(app)
 demo.add_to(app)
 app.add_typer(clustering.app, name="clustering")
+broker.add_to(app)
+qpu.add_to(app)
 
 
 def run() -> None:

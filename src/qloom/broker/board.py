@@ -1,0 +1,222 @@
+"""The queue core at work: carries out its actions, keeps the store in step, and picks everything up after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from qloom.broker.carry import Outcome, carry, stop
+from qloom.broker.devices.base import Envelope
+from qloom.broker.events import (
+    Action,
+    Advanced,
+    Cancelled,
+    DeviceUp,
+    Ended,
+    Event,
+    Finished,
+    SessionOpened,
+    Start,
+    Stop,
+    TimePassed,
+)
+from qloom.broker.loading import load_sessions, load_tasks
+from qloom.broker.notes import Notes
+from qloom.broker.problems import StoreFull
+from qloom.broker.rebuild import forget_attempt, rebuild
+from qloom.broker.records import Live, envelope_from
+
+LOG = logging.getLogger("qloom.broker")
+VAGUE = ("it failed", "the device failed")  # what the core says if it knows no more
+
+
+class Board(Notes):
+    """Tasks and sessions that are not over, in step with the core, the store and the devices."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._timer_us: int | None = None
+        self._cancel_timer: Callable[[], None] = lambda: None
+        self._chores: dict[asyncio.Task[Any], None] = {}
+
+    # After a restart
+
+    def load(self) -> None:
+        """Take up what the store holds: what waits goes on waiting, what is on a device is found again there."""
+        tasks, sessions = load_tasks(self.store), load_sessions(self.store)
+        here = [session for session in sessions if session.device in self.devices]
+        self.sessions = {session.id: session for session in here}
+        for session in sessions:
+            session.used_us = self.now_us()
+            if session.device not in self.devices:
+                self.note_session_closed(session)
+        self.live = {task.id: task for task in tasks if task.submitted.device in self.devices}
+        rebuild(self.core, list(self.live.values()), here)
+        for task in tasks:
+            if task.id not in self.live:
+                self.note_end(task, "failed", f"QPU {task.submitted.device} is no longer there")
+            elif task.token is not None:
+                self._spawn_runner(task)
+        for task in list(self.live.values()):
+            if task.stop_wanted:
+                task.stop_wanted = False
+                self.handle(Cancelled(task.id))
+        if (next_us := self.core.next_deadline_us()) is not None:
+            self.wake_by(next_us)
+        if tasks or sessions:
+            LOG.info("taken up again: %d tasks, %d sessions", len(self.live), len(self.sessions))
+
+    # Events and actions
+
+    def handle(self, event: Event) -> None:
+        """Tell the core, and do what it says."""
+        self.apply(self.core.handle(event, self.now_us()))
+
+    def apply(self, actions: list[Action]) -> None:
+        """Carry out what the core decided, in order."""
+        for action in actions:
+            match action:
+                case Start(name):
+                    self._start(self.live[name])
+                case Stop(name):
+                    self._stop(self.live[name])
+                case SessionOpened(name):
+                    self.note_opened(self.sessions[name])
+                case Ended(name, state, reason):
+                    task = self.live[name]
+                    self.note_end(task, state, task.error if reason in VAGUE and task.error else reason)
+
+    def _start(self, task: Live) -> None:
+        now_us = self.now_us()
+        task.state, task.attempts = "preparing", task.attempts + 1
+        task.started_us = task.started_us or now_us
+        task.token = f"{task.id}-{task.attempts}"
+        self.note_started(task, now_us)
+        self.publish(task)
+        self._spawn_runner(task)
+
+    def _stop(self, task: Live) -> None:
+        task.stop_wanted = True
+        if task.device_id is not None:  # otherwise whoever hands it over will see that it is not wanted
+            self.spawn(stop(task, self.devices[task.submitted.device], self))
+
+    def _spawn_runner(self, task: Live) -> None:
+        task.runner = self.spawn(self._drive(task))
+
+    def spawn(self, work: Any) -> asyncio.Task[Any]:
+        """Something that goes on by itself, until the broker closes."""
+        chore: asyncio.Task[Any] = asyncio.ensure_future(work)
+        self._chores[chore] = None
+        chore.add_done_callback(self._chore_over)
+        return chore
+
+    def _chore_over(self, chore: asyncio.Task[Any]) -> None:
+        self._chores.pop(chore, None)
+        if not chore.cancelled() and (error := chore.exception()) is not None:
+            LOG.error("the broker failed: %s", error, exc_info=error)
+
+    async def _drive(self, task: Live) -> None:
+        try:
+            outcome = await carry(task, self.devices[task.submitted.device], self)
+        except StoreFull:
+            task.refused, outcome = True, Outcome(False, billed_s=0.0)
+        except Exception as error:
+            LOG.exception("task %s", task.id)
+            outcome = Outcome(False, error=f"the broker failed: {type(error).__name__}")
+        self._finished(task, outcome)
+
+    def _finished(self, task: Live, outcome: Outcome) -> None:
+        now_us = self.now_us()
+        if outcome.ok and task.executing_us is None:  # done before anybody could say so; all of it in one commit
+            self.advance(task, "executing")
+        measured_s = (now_us - task.executing_us) / 1e6 if task.executing_us is not None else 0.0
+        billed_s = measured_s if outcome.billed_s is None else outcome.billed_s
+        ended = (
+            "uncertain" if outcome.uncertain else "done" if outcome.ok else "unknown" if outcome.unknown else "failed"
+        )
+        self.store.stage(
+            "UPDATE handovers SET ended_us = ?, outcome = ?, billed_s = ? WHERE token = ?",
+            *(now_us, ended, billed_s, task.token),
+            group=task.id,
+        )
+        if outcome.unknown and task.reattached:
+            forget_attempt(self.core, task.id)
+            task.attempts -= 1
+        task.result, task.error, task.billed_s = outcome.result, outcome.error, billed_s
+        actions = self.core.handle(Finished(task.id, outcome.ok, outcome.fault, billed_s), now_us)
+        if not any(isinstance(action, Ended) and action.task == task.id for action in actions):
+            self.note_requeued(task)
+        self.apply(actions)
+
+    # What `carry` notes
+
+    def durable(self, group: str) -> asyncio.Future[None]:
+        """Wait until all that was noted is durable."""
+        return self.store.durable(group)
+
+    def envelope(self, task: str) -> Envelope:
+        """The payload of a task."""
+        row = self.store.row("SELECT envelope FROM payloads WHERE task = ?", task)
+        assert row is not None  # noqa: S101
+        return envelope_from(row["envelope"])
+
+    def handed_over(self, task: Live, device_id: str, state: str) -> None:
+        """The device has taken the task; once this is durable, the task counts as `state`."""
+        task.device_id = device_id
+        self.store.stage("UPDATE handovers SET device_id = ? WHERE token = ?", device_id, task.token, group=task.id)
+        self.stage_state(task.id, state, self.now_us() if state == "executing" else None)
+        token = task.token
+
+        def count(error: StoreFull | None) -> None:
+            if not task.over and task.token == token and task.state == "preparing":
+                self.advance(task, state, noted=True)
+
+        self.store.then(count, task.id)
+
+    def advance(self, task: Live, state: str, *, noted: bool = False) -> None:
+        """The device has moved the task on; `noted` says that the store knows."""
+        now_us = self.now_us()
+        self.core.handle(Advanced(task.id, state), now_us)
+        if (state := self.core.state(task.id)) == task.state:
+            return
+        task.state = state
+        if state == "executing":
+            task.executing_us = now_us
+            if task.submitted.time_limit_s is not None:
+                self.wake_by(now_us + round(task.submitted.time_limit_s * 1e6))
+        if not noted:
+            self.stage_state(task.id, state, task.executing_us)
+        self.publish(task)
+
+    # Time
+
+    def wake_by(self, at_us: int) -> None:
+        """Something may be due then."""
+        if self._timer_us is None or at_us < self._timer_us:
+            self._cancel_timer()
+            self._timer_us = at_us
+            self._cancel_timer = self.clock.deadline(max(0, at_us - self.now_us()) / 1e6, self._time_passed)
+
+    def _time_passed(self) -> None:
+        self._timer_us = None
+        self.handle(TimePassed())
+        if (next_us := self.core.next_deadline_us()) is not None:
+            self.wake_by(max(next_us, self.now_us() + 1000))
+
+    def set_up(self, device: str, up: bool) -> None:
+        """A device came back or went away."""
+        self.handle(DeviceUp(device, up))
+
+    async def close(self) -> None:
+        """Let go of everything; tasks on devices go on, and are found again."""
+        self._cancel_timer()
+        self.feed.close()
+        while chores := list(self._chores):
+            for chore in chores:
+                chore.cancel()
+            await asyncio.wait(chores)
+        for device in self.devices.values():
+            await device.close()
+        self.store.close()

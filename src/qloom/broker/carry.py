@@ -1,0 +1,158 @@
+"""One task through one device: hand it over exactly once, wait, fetch the answer.
+
+The token was made durable before the device sees it, and the device's id before the task counts as executing. When
+it is unknown whether a device was given a task, the device is asked; only if it says no is the task run again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from qloom.broker.devices.base import CannotTell, Device, Envelope, Status, UnknownTask
+from qloom.broker.records import Live
+from qloom.errors import InputError, QuantumFailed
+from qloom.ports import Clock
+
+LOG = logging.getLogger("qloom.broker")
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 30.0
+RESULT_TRIES = 6
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a task came back from its device."""
+
+    ok: bool
+    fault: bool = False  # the device's, so that it may be tried again
+    unknown: bool = False  # the device says that it was never given this task
+    uncertain: bool = False  # nobody can say whether it ran
+    billed_s: float | None = None
+    error: str = ""
+    result: str | None = None
+
+
+class Books(Protocol):
+    """Where a task's progress is noted."""
+
+    clock: Clock
+
+    def durable(self, group: str) -> Awaitable[None]:
+        """Wait until all that was noted is durable."""
+
+    def envelope(self, task: str) -> Envelope:
+        """The payload of a task."""
+
+    def handed_over(self, task: Live, device_id: str, state: str) -> None:
+        """The device has taken the task; once this is durable, the task counts as `state`."""
+
+    def advance(self, task: Live, state: str) -> None:
+        """The device has moved the task on."""
+
+
+async def carry(task: Live, device: Device, books: Books) -> Outcome:
+    """See a task that was started through to its end, whoever handed it over."""
+    try:
+        if task.device_id is None:
+            given = await (_ask(task, device, books) if task.reattached else _hand_over(task, device, books))
+            if isinstance(given, Outcome):
+                return given
+            books.handed_over(task, given, "executing" if device.description.emulated else "vendor_queued")
+        return await _see_through(task, device, books)
+    except CannotTell as error:
+        reason = (
+            f"QPU {device.description.name} cannot say whether it was given this task, so it may have run: {error}"
+        )
+        return Outcome(False, uncertain=True, error=reason)
+
+
+async def _hand_over(task: Live, device: Device, books: Books) -> str | Outcome:
+    await books.durable(task.id)
+    if task.stop_wanted:
+        return Outcome(False, billed_s=0.0)
+    try:
+        return await device.start(task.token or "", books.envelope(task.id))
+    except InputError as error:
+        return Outcome(False, billed_s=0.0, error=error.message)
+    except Exception as error:  # it may have arrived all the same
+        LOG.warning("QPU %s, task %s: handing over failed: %s", device.description.name, task.id, _said(error))
+        found = await _ask(task, device, books)
+        return found if isinstance(found, str) else Outcome(False, fault=True, billed_s=0.0, error=_said(error))
+
+
+async def _ask(task: Live, device: Device, books: Books) -> str | Outcome:
+    """Whether the device was given this task."""
+    found = await _persist("find", task, device, books, lambda: device.find(task.token or ""))
+    if found is not None:
+        return str(found)
+    return Outcome(False, fault=True, unknown=True, billed_s=0.0, error="the device does not have it")
+
+
+async def _see_through(task: Live, device: Device, books: Books) -> Outcome:
+    id = task.device_id or ""
+    if task.stop_wanted:
+        await stop(task, device, books)
+    last, pause_s = Status("preparing"), FIRST_PAUSE_S
+    while True:
+        try:
+            status: Status = await _persist("wait", task, device, books, lambda: device.wait(id))
+        except UnknownTask as error:
+            return Outcome(False, fault=True, unknown=True, billed_s=0.0, error=error.message)
+        if status.state == "done":
+            return await _fetch(task, device, books, status)
+        if status.state in ("failed", "cancelled"):
+            reason = status.error or ("the device cancelled it" if status.state == "cancelled" else "")
+            return Outcome(False, fault=status.fault, billed_s=status.billed_s, error=reason)
+        if status == last:  # a device that answers at once must not keep us busy
+            await books.clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, 1.0)
+            continue
+        last, pause_s = status, FIRST_PAUSE_S
+        await books.durable(task.id)  # the device's id, before the task counts as anything more
+        books.advance(task, status.state)
+
+
+async def _fetch(task: Live, device: Device, books: Books, status: Status) -> Outcome:
+    id = task.device_id or ""
+    try:
+        answer = await _persist("result", task, device, books, lambda: device.result(id), tries=RESULT_TRIES)
+        return Outcome(True, billed_s=status.billed_s, result=json.dumps(answer, allow_nan=False))
+    except Exception as error:  # it ran and will be billed: running it again is for its owner to decide
+        return Outcome(False, billed_s=status.billed_s, error=f"its result cannot be read: {_said(error)}")
+
+
+async def stop(task: Live, device: Device, books: Books) -> None:
+    """Take a task back; its end is told by `wait`."""
+    try:
+        await _persist("stop", task, device, books, lambda: device.stop(task.device_id or ""), tries=RESULT_TRIES)
+    except Exception as error:
+        LOG.error("QPU %s: task %s cannot be stopped: %s", device.description.name, task.id, _said(error))
+
+
+async def _persist(
+    what: str, task: Live, device: Device, books: Books, call: Callable[[], Awaitable[Any]], tries: int | None = None
+) -> Any:
+    """Ask until there is an answer: a device that cannot be reached has forgotten nothing."""
+    pause_s, attempt = FIRST_PAUSE_S, 0
+    while True:
+        attempt += 1
+        try:
+            return await call()
+        except (CannotTell, UnknownTask):
+            raise
+        except Exception as error:
+            if attempt == 1 or attempt == tries:
+                LOG.warning("QPU %s, task %s: %s: %s", device.description.name, task.id, what, _said(error))
+            if attempt == tries:
+                raise
+        await books.clock.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def _said(error: BaseException) -> str:
+    if isinstance(error, QuantumFailed | InputError):
+        return error.message
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -1,0 +1,151 @@
+"""The Python client: `async with BrokerClient() as broker: await broker.run(qubo(...))`.
+
+A client outlives restarts of the broker: submissions carry a key, so that they can be sent again, and waiting goes on
+until there is a result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+from qloom.broker.events import FINAL
+from qloom.broker.munge import Munge
+from qloom.broker.transport import Transport
+from qloom.errors import QuantumFailed
+from qloom.model import Payload
+
+POLL_S = 30.0
+
+View = dict[str, Any]
+
+
+class BrokerClient:
+    """A broker, from anywhere: by its unix socket, or over HTTP with a token or munge."""
+
+    def __init__(
+        self,
+        address: str | None = None,
+        token: str | None = None,
+        *,
+        project: str | None = None,
+        munge: Munge | None = None,
+        retry_s: float = 300.0,
+        transport: Transport | None = None,
+    ) -> None:
+        self._transport = transport or Transport(address, token, munge=munge, retry_s=retry_s)
+        self._project = project
+
+    async def submit(self, payload: Payload | View, **options: Any) -> View:
+        """Queue a payload; options are the fields of a task: device, session, name, max_wait_s, key, ..."""
+        return await self._submit(payload, 0.0, options)
+
+    async def _submit(self, payload: Payload | View, wait_s: float, options: dict[str, Any]) -> View:
+        form = {"project": self._project, **_form(payload), **options}
+        form["key"] = form.get("key") or uuid.uuid4().hex
+        given = {name: value for name, value in form.items() if value is not None or name == "body"}
+        return dict(await self._transport.ask("POST", "/v1/tasks", given, wait_s))
+
+    async def wait(self, task: str) -> View:
+        """The end of a task, whatever happens to the broker meanwhile."""
+        while True:
+            view: View = await self._transport.ask("GET", f"/v1/tasks/{task}/result", wait_s=POLL_S)
+            if view["state"] in FINAL:
+                return view
+
+    async def result(self, task: str) -> Any:
+        """The result of a task, once it is done; raises `QuantumFailed` if it is not to be."""
+        return _result(await self.wait(task))
+
+    async def run(self, payload: Payload | View, **options: Any) -> Any:
+        """Submit a payload and wait for its result."""
+        view = await self._submit(payload, POLL_S, options)
+        return _result(view if view["state"] in FINAL else await self.wait(view["id"]))
+
+    async def status(self, task: str) -> View:
+        """How a task stands."""
+        return dict(await self._transport.ask("GET", f"/v1/tasks/{task}"))
+
+    async def cancel(self, task: str) -> View:
+        """A task is no longer wanted."""
+        return dict(await self._transport.ask("DELETE", f"/v1/tasks/{task}"))
+
+    async def open_session(self, device: str, hold: str = "share", job: str | None = None) -> View:
+        """Hold a device or a share of it: waits until it is granted."""
+        form = {"device": device, "hold": hold, "project": self._project, "job": job, "key": uuid.uuid4().hex}
+        form = {name: value for name, value in form.items() if value is not None}
+        view: View = await self._transport.ask("POST", "/v1/sessions", form)
+        while view["state"] == "waiting":
+            view = await self._transport.ask("GET", f"/v1/sessions/{view['id']}", wait_s=POLL_S)
+        return view
+
+    async def close_session(self, session: str) -> View:
+        """Give it back; what is left of it is cancelled."""
+        return dict(await self._transport.ask("DELETE", f"/v1/sessions/{session}"))
+
+    @contextlib.asynccontextmanager
+    async def session(self, device: str, hold: str = "share") -> AsyncIterator[str]:
+        """`async with broker.session("q") as session: await broker.run(payload, session=session)`."""
+        view = await self.open_session(device, hold)
+        try:
+            yield view["id"]
+        finally:
+            await self.close_session(view["id"])
+
+    async def devices(self) -> list[View]:
+        """All devices."""
+        return list(await self._transport.ask("GET", "/v1/devices"))
+
+    async def device(self, name: str) -> View:
+        """One device."""
+        return dict(await self._transport.ask("GET", f"/v1/devices/{name}"))
+
+    async def queue(self) -> View:
+        """Counts for each device, and the places of your own tasks."""
+        return dict(await self._transport.ask("GET", "/v1/queue"))
+
+    async def drain(self, device: str, drained: bool = True) -> View:
+        """Start nothing new on a device, or start again (administrators)."""
+        return dict(await self._transport.ask("POST", f"/v1/devices/{device}/{'drain' if drained else 'resume'}"))
+
+    async def set_shares(self, device: str, shares: int) -> View:
+        """Offer another number of vQPUs (administrators)."""
+        return dict(await self._transport.ask("PUT", f"/v1/devices/{device}/shares", {"shares": shares}))
+
+    async def reconcile(self, device: str | None = None) -> list[View]:
+        """Where the vendors' accounting and ours differ (administrators)."""
+        params = {"device": device} if device else None
+        return list(await self._transport.ask("GET", "/v1/reconcile", params=params))
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> BrokerClient:
+        """Nothing is sent before the first request."""
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        await self.close()
+
+
+def _result(view: View) -> Any:
+    if view["state"] != "done":
+        why = f": {view['reason']}" if view["reason"] else ""
+        raise QuantumFailed(f"quantum task {view['id']} on QPU {view['device']} is {view['state']}{why}")
+    return view["result"]
+
+
+def _form(payload: Payload | View) -> View:
+    if not isinstance(payload, Payload):
+        return payload
+    return {
+        "kind": payload.kind,
+        "body": payload.body,
+        "shots": payload.shots,
+        "seconds": payload.seconds,
+        "device": payload.device,
+        "name": payload.name,
+    }

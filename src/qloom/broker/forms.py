@@ -1,0 +1,76 @@
+"""What the service is sent, checked field by field."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+
+from qloom.broker.devices.base import Envelope
+from qloom.broker.records import Order
+
+
+def _plain(text: str) -> str:
+    """Text that can be stored and shown: no half characters, nothing that moves the cursor."""
+    if not text.isprintable():
+        raise ValueError("must be printable text")
+    return text
+
+
+Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_plain)]
+Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+
+
+class Form(BaseModel):
+    """Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class TaskForm(Form):
+    """A task: a payload in its tagged envelope, and where and for whom it is to run."""
+
+    kind: Name = Field(description="What the body is: qubo, openqasm3, pulser, as the device says.")
+    body: JsonValue
+    shots: int = Field(100, ge=1, le=10**9)
+    seconds: Seconds | None = Field(None, description="For emulated devices: how long it takes.")
+    options: dict[str, JsonValue] = {}
+    device: Name | None = Field(None, description="None: any that takes it, with the least to do.")
+    project: Name | None = None
+    session: Name | None = None
+    job: Name | None = None
+    name: Name = "quantum"
+    priority: int = Field(0, ge=-1000, le=1000)
+    max_wait_s: Seconds | None = None
+    time_limit_s: Seconds | None = None
+    key: Name | None = Field(None, description="Idempotency key: the same key never makes a second task.")
+
+    def order(self) -> Order:
+        """As the broker takes it."""
+        given: dict[str, Any] = self.model_dump()
+        envelope = Envelope(**{name: given.pop(name) for name in ("kind", "body", "shots", "seconds", "options")})
+        return Order(envelope, **given)
+
+
+class SessionForm(Form):
+    """A hold on a device."""
+
+    device: Name
+    hold: Literal["whole", "share"] = "share"
+    project: Name | None = None
+    job: Name | None = None
+    key: Name | None = None
+
+
+class SharesForm(Form):
+    """How many vQPUs a device is to offer."""
+
+    shares: int = Field(ge=1, le=10_000)
+
+
+class Problem(BaseModel):
+    """What every error looks like."""
+
+    error: str
+    message: str
+    hint: str | None = None

@@ -1,0 +1,201 @@
+"""The broker over HTTP: REST with OpenAPI, and server-sent events. All decisions are the broker's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Header, Query, Request
+from fastapi import Path as PathPart
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+
+from qloom.broker.auth import Authenticator
+from qloom.broker.forms import Name, Problem, SessionForm, SharesForm, TaskForm
+from qloom.broker.gate import Gate, Rate, problem
+from qloom.broker.metrics import Metrics
+from qloom.broker.problems import status_of
+from qloom.broker.records import Caller, hold_named
+from qloom.broker.shell import Broker
+from qloom.errors import QloomError
+from qloom.version import __version__
+
+LONGEST_WAIT_S = 60.0  # of one request; clients ask again
+HEARTBEAT_S = 15.0
+
+Answer = dict[str, Any]
+Id = Annotated[str, PathPart(max_length=100)]
+Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for an end.")]
+Key = Annotated[Name | None, Header(alias="Idempotency-Key")]
+
+
+async def _caller(request: Request) -> Caller:
+    caller: Caller = request.scope["caller"]
+    return caller
+
+
+Who = Annotated[Caller, Depends(_caller)]
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem} for status in (400, 401, 403, 404, 409, 413, 422, 429, 507)
+}
+
+
+def make_app(
+    broker: Broker,
+    auth: Authenticator,
+    *,
+    max_bytes: int = 10 * 2**20,
+    requests_per_s: float = 200.0,
+    burst: float = 1000.0,
+) -> FastAPI:
+    """The service around a broker that was started."""
+    app = FastAPI(title="qloom broker", version=__version__, docs_url=None, redoc_url=None, responses=PROBLEMS)
+    app.add_middleware(
+        Gate,
+        auth=auth,
+        rate=Rate(requests_per_s, burst, time.monotonic),
+        max_bytes=max_bytes,
+    )
+    _tell_errors(app)
+    _tasks(app, broker)
+    _sessions(app, broker)
+    _devices(app, broker)
+    _watching(app, broker)
+    return app
+
+
+def _tell_errors(app: FastAPI) -> None:
+    @app.exception_handler(QloomError)
+    async def known(request: Request, error: QloomError) -> JSONResponse:
+        return JSONResponse(problem(error), status_of(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def not_valid(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        place = ".".join(str(step) for step in first["loc"])
+        return JSONResponse({"error": "InputError", "message": f"{place}: {first['msg']}", "hint": None}, 422)
+
+    @app.exception_handler(HTTPException)
+    async def other(request: Request, error: HTTPException) -> JSONResponse:
+        body = {"error": "InputError", "message": str(error.detail), "hint": "see /openapi.json"}
+        return JSONResponse(body, error.status_code, headers=error.headers)
+
+
+def _tasks(app: FastAPI, broker: Broker) -> None:
+    @app.post("/v1/tasks", status_code=201)
+    async def submit(who: Who, form: TaskForm, idempotency_key: Key = None, wait: Wait = 0.0) -> Answer:
+        """Queue a task. It is durable when this is answered; with `wait`, the answer may hold its result."""
+        given = form.model_copy(update={"key": form.key or idempotency_key})
+        view = await broker.submit(who, given.order())
+        return await broker.wait(who, view["id"], wait) if wait else view
+
+    @app.get("/v1/tasks/{id}")
+    async def status(who: Who, id: Id) -> Answer:
+        """How a task stands: state, place in the queue, expected wait."""
+        return broker.status(who, id)
+
+    @app.get("/v1/tasks/{id}/result")
+    async def result(who: Who, id: Id, wait: Wait = 0.0) -> Answer:
+        """The result of a task that is done; otherwise how it stands. Can be read again until it is forgotten."""
+        return await broker.wait(who, id, wait) if wait else broker.result(who, id)
+
+    @app.delete("/v1/tasks/{id}")
+    async def cancel(who: Who, id: Id) -> Answer:
+        """A task is no longer wanted."""
+        return await broker.cancel(who, id)
+
+
+def _sessions(app: FastAPI, broker: Broker) -> None:
+    @app.post("/v1/sessions", status_code=201)
+    async def open_session(who: Who, form: SessionForm, wait: Wait = 0.0) -> Answer:
+        """Ask for a device or a share of it."""
+        hold = hold_named(form.hold)
+        view = await broker.open_session(who, form.device, hold, form.project, form.job, form.key)
+        return await broker.wait_open(who, view["id"], wait) if wait else view
+
+    @app.get("/v1/sessions/{id}")
+    async def session(who: Who, id: Id, wait: Wait = 0.0) -> Answer:
+        """Whether a session is waiting, open or closed."""
+        return await broker.wait_open(who, id, wait) if wait else broker.session(who, id)
+
+    @app.delete("/v1/sessions/{id}")
+    async def close_session(who: Who, id: Id) -> Answer:
+        """End a session and cancel what is left of it."""
+        return await broker.close_session(who, id)
+
+
+def _devices(app: FastAPI, broker: Broker) -> None:
+    @app.get("/v1/devices")
+    async def devices(who: Who) -> list[Answer]:
+        """All devices."""
+        return broker.device_views()
+
+    @app.get("/v1/devices/{name}")
+    async def device(who: Who, name: Id) -> Answer:
+        """One device: what it takes, how it stands, what it promises."""
+        return broker.device(name)
+
+    @app.get("/v1/queue")
+    async def queue(who: Who) -> Answer:
+        """Counts for each device, and the places of your own tasks."""
+        return broker.queue(who)
+
+    @app.post("/v1/devices/{name}/drain")
+    async def drain(who: Who, name: Id) -> Answer:
+        """Start nothing new on a device (administrators)."""
+        return await broker.drain(who, name, True)
+
+    @app.post("/v1/devices/{name}/resume")
+    async def resume(who: Who, name: Id) -> Answer:
+        """Start tasks again (administrators)."""
+        return await broker.drain(who, name, False)
+
+    @app.put("/v1/devices/{name}/shares")
+    async def shares(who: Who, name: Id, form: SharesForm) -> Answer:
+        """Offer another number of vQPUs (administrators)."""
+        return await broker.set_shares(who, name, form.shares)
+
+    @app.get("/v1/reconcile")
+    async def reconcile(who: Who, device: Annotated[str | None, Query(max_length=100)] = None) -> list[Answer]:
+        """Where the vendors' accounting and ours differ (administrators)."""
+        return await broker.reconcile(who, device)
+
+
+def _watching(app: FastAPI, broker: Broker) -> None:
+    metrics = Metrics(broker)
+
+    @app.get("/healthz")
+    async def health() -> Answer:
+        """Whether the broker serves."""
+        return {"status": "ok", "version": __version__}
+
+    @app.get("/metrics", response_class=Response)
+    async def scrape() -> Response:
+        """For Prometheus."""
+        return Response(metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.get("/v1/events", response_class=StreamingResponse)
+    async def events(who: Who) -> StreamingResponse:
+        """Changes of your tasks and sessions and of the devices, as server-sent events."""
+        return StreamingResponse(_stream(broker, who), media_type="text/event-stream")
+
+
+async def _stream(broker: Broker, who: Caller) -> AsyncIterator[str]:
+    listener, queue = broker.feed.listen(who)
+    try:
+        yield ": qloom\n\n"
+        while True:
+            try:
+                event = await asyncio.wait_for(queue.get(), HEARTBEAT_S)
+            except TimeoutError:
+                yield ": still here\n\n"
+                continue
+            if event is None:
+                return
+            yield f"event: {event['event']}\ndata: {json.dumps(event)}\n\n"
+    finally:
+        broker.feed.leave(listener)

@@ -1,0 +1,77 @@
+"""What a service can answer besides the errors that everybody knows; each with its HTTP status.
+
+QloomError
+├── InputError
+│   ├── NotFound            404: there is none, or it is somebody else's
+│   ├── Refused
+│   │   ├── Conflict        409: a key that was used for something else
+│   │   ├── Forbidden       403: known, but not allowed
+│   │   └── TooManyRequests 429
+│   ├── TooLarge            413
+│   └── Unauthenticated     401: no credential, or a wrong one
+├── StoreFull               507: it could not be made durable, so it was not accepted
+├── Unavailable             503: something that the broker needs does not answer now
+└── NoBroker                no broker answers (clients only)
+"""
+
+from __future__ import annotations
+
+from qloom.errors import InputError, PayloadError, QloomError, QuantumFailed, Refused
+
+
+class NotFound(InputError):
+    """There is none of that name, or it belongs to somebody else: nobody is told which."""
+
+
+class Forbidden(Refused):
+    """Who asks is known, but may not do this."""
+
+
+class Conflict(Refused):
+    """An idempotency key that was used for something else."""
+
+
+class TooManyRequests(Refused):
+    """A user asks more often than the broker's limit."""
+
+
+class TooLarge(InputError):
+    """A request that is larger than the broker's limit."""
+
+
+class Unauthenticated(InputError):
+    """No credential, or one that is wrong, old or was used before."""
+
+
+class StoreFull(QloomError):
+    """Something could not be made durable, so it was not accepted."""
+
+
+class Unavailable(QloomError):
+    """Something that the broker needs does not answer now."""
+
+
+class NoBroker(QloomError):
+    """No broker answers at this address."""
+
+
+STATUS: dict[type[QloomError], int] = {  # the most particular first
+    NotFound: 404,
+    Forbidden: 403,
+    Conflict: 409,
+    TooManyRequests: 429,
+    TooLarge: 413,
+    Unauthenticated: 401,
+    StoreFull: 507,
+    Unavailable: 503,
+    Refused: 409,
+    PayloadError: 422,
+    InputError: 400,
+    QuantumFailed: 502,
+}
+BY_NAME: dict[str, type[QloomError]] = {kind.__name__: kind for kind in STATUS}
+
+
+def status_of(error: QloomError) -> int:
+    """The HTTP status for an error."""
+    return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)

@@ -1,0 +1,207 @@
+"""`qloom broker serve`: the broker as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from qloom.broker.auth import PEER, Authenticator
+from qloom.broker.clock import ServiceClock
+from qloom.broker.config import BrokerConfig, split_address
+from qloom.broker.devices.base import Device
+from qloom.broker.http import make_app
+from qloom.broker.munge import Munge
+from qloom.broker.shell import Broker
+from qloom.broker.store import Store
+from qloom.broker.tokens import Tokens
+from qloom.errors import InputError
+
+LOG = logging.getLogger("qloom.broker")
+HOOK_S = 30.0
+MakeDevice = Callable[[Mapping[str, Any]], Device]
+
+
+def serve(config: BrokerConfig, make_device: MakeDevice | None = None) -> None:
+    """Serve until told to stop."""
+    asyncio.run(_serve(config, make_device or _real_device))
+
+
+def _real_device(values: Mapping[str, Any]) -> Device:
+    from qloom.broker.devices.factory import make_device
+
+    return make_device(values)
+
+
+async def _serve(config: BrokerConfig, make_device: MakeDevice) -> None:
+    with _alone(config.store_path):
+        async with running(config, make_device) as broker:
+            app = make_app(
+                broker,
+                authenticator(config),
+                max_bytes=config.limits.max_bytes,
+                requests_per_s=config.limits.requests_per_s,
+                burst=config.limits.burst,
+            )
+            sockets = [_listen(address, config.socket_mode) for address in config.addresses]
+            options = uvicorn.Config(
+                app,
+                http=_PeerProtocol,
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,  # nobody may say that they are somebody else
+                server_header=False,
+                lifespan="off",
+                timeout_graceful_shutdown=5,
+            )
+            LOG.info("listening on %s", ", ".join(config.addresses))
+            await _Server(options, broker.feed.close).serve(sockets=sockets)
+
+
+class _Server(uvicorn.Server):
+    """Ends the streams of events when it is told to stop: they would keep it from ending."""
+
+    def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._end_streams = end_streams
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Unlike uvicorn's own, this does not kill the process before the broker is closed."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._told_to_stop)
+        yield
+
+    def _told_to_stop(self) -> None:
+        LOG.info("stopping: tasks on devices go on, and are found again")
+        self.should_exit = True
+        self._end_streams()
+
+
+@contextlib.asynccontextmanager
+async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterator[Broker]:
+    """A broker as a config describes it, started."""
+    devices = [make_device(values) for values in config.devices]
+    names = [device.description.name for device in devices]
+    if len(names) != len(dict.fromkeys(names)):
+        raise InputError(f"two devices have the same name: {', '.join(names)}")
+    for name in config.promises:
+        if name not in names:
+            raise InputError(f"promises.{name}: there is no such device", hint=f"there is: {', '.join(names)}")
+    store = Store(config.store_path)
+    promised = {name: wait_s for name in names if (wait_s := config.promised_wait_s(name)) is not None}
+    broker = Broker(
+        devices,
+        [config.spec(device.description.name, device.description.lanes) for device in devices],
+        store,
+        ServiceClock(int(store.get("clock_us", "0"))),
+        projects=config.ledger_projects(),
+        max_jobs=config.limits.max_jobs,
+        half_life_s=config.half_life_s,
+        keep_s=config.limits.keep_results_s,
+        session_idle_s=config.limits.session_idle_s,
+        poll_s=config.poll_s,
+        promised_wait_s=promised,
+        on_device_change=_hook(config.hook) if config.hook else None,
+    )
+    try:
+        await broker.start()
+        yield broker
+    finally:
+        await broker.close()
+
+
+def authenticator(config: BrokerConfig) -> Authenticator:
+    """Who may, as a config says."""
+    methods = config.auth.methods
+    return Authenticator(
+        methods,
+        Tokens(config.tokens_path) if "token" in methods else None,
+        {name: part.members for name, part in config.projects.items()},
+        config.auth.admins,
+        Munge(socket=config.auth.munge_socket) if "munge" in methods else None,
+    )
+
+
+@contextlib.contextmanager
+def _alone(store: Path) -> Iterator[None]:
+    """Two brokers on one store would give every task to the devices twice."""
+    try:
+        store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = os.open(store.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise InputError(f"cannot write to {store.parent}: {error.strerror}") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        raise InputError(f"another broker uses the store {store}") from None
+    try:
+        yield
+    finally:
+        os.close(file)
+
+
+def _listen(address: str, mode: int) -> socket.socket:
+    try:
+        if not address.startswith("unix:"):
+            host, port = split_address(address)
+            family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            listener = socket.socket(family, kind, protocol)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(place)
+            return listener
+        path = Path(address.removeprefix("unix:"))
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # the lock on the store says that nobody else listens there
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(path))
+        os.chmod(path, mode)
+        return listener
+    except OSError as error:
+        raise InputError(f"cannot listen on {address}: {error.strerror or error}") from None
+
+
+class _PeerProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """Tells who is at the other end of a unix socket, in the place of a client's address."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        peer = transport.get_extra_info("socket")
+        if peer is not None and peer.family == socket.AF_UNIX:
+            size = struct.calcsize("3i")
+            _pid, uid, _gid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+            self.client = (PEER, uid)
+
+
+def _hook(command: tuple[str, ...]) -> Callable[[str, str], Any]:
+    async def run(device: str, state: str) -> None:
+        environment = {**os.environ, "QLOOM_DEVICE": device, "QLOOM_DEVICE_STATE": state}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, env=environment, stdin=asyncio.subprocess.DEVNULL
+            )
+        except OSError as error:
+            LOG.error("the hook %s cannot be run: %s", command[0], error.strerror)
+            return
+        try:
+            code = await asyncio.wait_for(process.wait(), HOOK_S)
+        except TimeoutError:
+            process.kill()
+            code = await process.wait()
+        if code != 0:
+            LOG.error("the hook %s failed for QPU %s, %s: exit code %d", command[0], device, state, code)
+
+    return run

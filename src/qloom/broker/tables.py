@@ -1,0 +1,51 @@
+"""The tables of the broker's store. Times are whole microseconds of the broker's clock."""
+
+from __future__ import annotations
+
+VERSION = 1
+
+TABLES = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE tasks (
+    number INTEGER PRIMARY KEY,          -- in the order they were accepted
+    id TEXT NOT NULL UNIQUE,
+    user TEXT NOT NULL, project TEXT NOT NULL, device TEXT NOT NULL,
+    session TEXT, job TEXT NOT NULL, name TEXT NOT NULL,
+    key TEXT, digest TEXT NOT NULL,      -- the idempotency key, and what it was used for
+    expected_s REAL NOT NULL, priority INTEGER NOT NULL,
+    max_wait_s REAL, time_limit_s REAL, set_up TEXT,
+    state TEXT NOT NULL, reason TEXT NOT NULL DEFAULT '',
+    attempts INTEGER NOT NULL DEFAULT 0,
+    unwanted INTEGER NOT NULL DEFAULT 0, -- it is being taken back from its device
+    submitted_us INTEGER NOT NULL, started_us INTEGER, executing_us INTEGER, ended_us INTEGER,
+    billed_s REAL
+);
+CREATE UNIQUE INDEX tasks_by_key ON tasks (user, project, key) WHERE key IS NOT NULL;
+CREATE INDEX tasks_live ON tasks (number) WHERE ended_us IS NULL;
+CREATE INDEX tasks_ended ON tasks (ended_us) WHERE ended_us IS NOT NULL;
+
+CREATE TABLE payloads (task TEXT PRIMARY KEY, envelope TEXT NOT NULL);
+CREATE TABLE results (task TEXT PRIMARY KEY, body TEXT NOT NULL);
+
+CREATE TABLE handovers (                 -- each time a task was given to a device
+    token TEXT PRIMARY KEY, task TEXT NOT NULL, device TEXT NOT NULL,
+    device_id TEXT,                      -- the device's own id
+    began_us INTEGER NOT NULL, ended_us INTEGER, outcome TEXT, billed_s REAL
+);
+CREATE INDEX handovers_open ON handovers (task) WHERE ended_us IS NULL;
+CREATE INDEX handovers_of_device ON handovers (device, device_id);
+
+CREATE TABLE sessions (
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    user TEXT NOT NULL, project TEXT NOT NULL, device TEXT NOT NULL, hold TEXT NOT NULL, job TEXT NOT NULL,
+    key TEXT, state TEXT NOT NULL,
+    requested_us INTEGER NOT NULL, opened_us INTEGER, closed_us INTEGER,
+    turn_us INTEGER NOT NULL DEFAULT 0   -- when a task of it was last started
+);
+CREATE UNIQUE INDEX sessions_by_key ON sessions (user, project, key) WHERE key IS NOT NULL;
+
+CREATE TABLE projects (name TEXT PRIMARY KEY, used_s REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE devices (name TEXT PRIMARY KEY, drained INTEGER NOT NULL DEFAULT 0, shares INTEGER) WITHOUT ROWID;
+"""

@@ -1,0 +1,193 @@
+"""What callers can ask about tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+
+from qloom.broker.desk import Desk, Key, View, refuse_again
+from qloom.broker.devices.base import Device
+from qloom.broker.events import Cancelled, Submitted
+from qloom.broker.problems import Conflict, Forbidden, NotFound, StoreFull
+from qloom.broker.records import ENDED_COLUMNS, Caller, Live, LiveSession, Order, envelope_text
+from qloom.errors import InputError, PayloadError, QloomError, Refused
+from qloom.model import QpuHold
+
+
+class TaskDesk(Desk):
+    """Submit, look, wait, cancel."""
+
+    async def submit(self, who: Caller, order: Order) -> View:
+        """Accept a task, or raise; the same idempotency key gives the same task again."""
+        project = who.project(order.project)
+        key: Key | None = ("tasks", who.user, project, order.key) if order.key is not None else None
+        digest = order.digest()
+        if key is not None and (known := self.by_key(key)) is not None:
+            return await self._again(who, known, digest)
+        session = self.own_session(who, order.session) if order.session is not None else None
+        device = self._choose(order, session)
+        text, expected_s, set_up = _check(device, order)
+        name, now_us = device.description.name, self.now_us()
+        submitted = Submitted(
+            self.new_id(),
+            name,
+            session.id if session else None,
+            expected_s,
+            project,
+            order.job or (session.job if session else who.user),
+            order.priority,
+            order.max_wait_s,
+            self._time_limit_s(name, order, session),
+            set_up,
+        )
+        actions = self.core.handle(submitted, now_us)
+        task = Live(submitted.task, who.user, project, order.name, submitted, now_us, order.key)
+        self.live[task.id] = task
+        self._stage(task, digest, text)
+        self.apply(actions)
+        if order.max_wait_s is not None:
+            self.wake_by(now_us + round(order.max_wait_s * 1e6))
+        if session is not None:
+            session.used_us = now_us
+        view = task.view()
+        try:
+            await self.accept(task, key)
+        except StoreFull:
+            task.refused = True
+            self.handle(Cancelled(task.id))
+            raise
+        return view
+
+    def _choose(self, order: Order, session: LiveSession | None) -> Device:
+        wanted = order.device or (session.device if session else None)
+        if session is not None and wanted != session.device:
+            raise Refused(f"session {session.id} holds QPU {session.device}, not {wanted}")
+        if wanted is not None:
+            self.core.is_up(wanted)  # raises if there is none
+            return self.devices[wanted]
+        kind = order.envelope.kind
+        able = [name for name, device in self.devices.items() if kind in device.description.payloads]
+        if not able:
+            raise PayloadError(f"no QPU here takes a payload of kind {kind!r}", hint="see: qloom qpu list")
+        if len(able) > 1:
+            able.sort(key=lambda name: (not self.core.is_up(name), self.core.backlog_s(name)))
+        return self.devices[able[0]]
+
+    def _time_limit_s(self, device: str, order: Order, session: LiveSession | None) -> float | None:
+        """Where a wait is promised, no task may run for longer than the promise is made with."""
+        spec = self.specs[device]
+        whole = session is not None and session.hold is QpuHold.WHOLE
+        limits = [order.time_limit_s, None if whole or spec.promised_wait_s() is None else spec.longest_s]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def _stage(self, task: Live, digest: str, text: str) -> None:
+        submitted = task.submitted
+        self.store.stage_new(task.id)
+        self.store.stage(
+            "INSERT INTO tasks (id, user, project, device, session, job, name, key, digest, expected_s, priority, "
+            "max_wait_s, time_limit_s, set_up, state, submitted_us) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,'queued',?)",
+            *(task.id, task.user, task.project, submitted.device, submitted.session, submitted.job, task.name),
+            *(task.key, digest, submitted.expected_s, submitted.priority, submitted.max_wait_s),
+            *(submitted.time_limit_s, submitted.set_up, task.submitted_us),
+            group=task.id,
+        )
+        self.store.stage("INSERT INTO payloads VALUES (?, ?)", task.id, text, group=task.id)
+        self.publish(task)
+
+    async def _again(self, who: Caller, task: str, digest: str) -> View:
+        await self.settled(task)
+        row = self.store.row("SELECT digest FROM tasks WHERE id = ?", task)
+        if row is None:
+            raise refuse_again()
+        if row["digest"] != digest:
+            raise Conflict("this idempotency key was used for another task", hint="use a new key for a new task")
+        return self.status(who, task)
+
+    # Looking
+
+    def status(self, who: Caller, task: str) -> View:
+        """How a task stands, with its place in the queue."""
+        live = self.live.get(task)
+        if live is not None:
+            view = live.view()
+        else:
+            row = self.store.row(f"SELECT {ENDED_COLUMNS} FROM tasks WHERE id = ?", task)  # noqa: S608
+            view = dict(zip(row.keys(), row, strict=True)) if row is not None else {}
+        if not view or not self.may_see(who, view["project"]):
+            raise NotFound(f"there is no task {task}")
+        if view["project"] not in who.projects:
+            view["name"] = None
+        if view["state"] == "queued":
+            view["position"], ahead_s = self._ahead(task, view["device"])
+            view["expected_wait_s"] = ahead_s if self.core.is_up(view["device"]) else None
+        return view
+
+    def _ahead(self, task: str, device: str) -> tuple[int, float]:
+        """How many tasks of its device came before this one and are not over, and how long they take."""
+        ahead, seconds = 0, 0.0
+        for other in self.live.values():
+            if other.id == task:
+                break
+            if other.submitted.device == device:
+                ahead, seconds = ahead + 1, seconds + other.submitted.expected_s
+        return ahead, seconds / self.specs[device].lanes
+
+    def result(self, who: Caller, task: str) -> View:
+        """The status, and for a task that is done its result."""
+        view = self.status(who, task)
+        if view["project"] not in who.projects:
+            raise NotFound(f"there is no task {task}")
+        if view["state"] == "done":
+            row = self.store.row("SELECT body FROM results WHERE task = ?", task)
+            view["result"] = json.loads(row["body"]) if row is not None else None
+        return view
+
+    async def wait(self, who: Caller, task: str, within_s: float | None = None) -> View:
+        """`result` once the task is over, or when the time is up."""
+        view = self.result(who, task)
+        if task not in self.live:
+            return view
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiters.setdefault(task, []).append(over)
+        try:
+            await self.within(over, within_s)
+        finally:
+            if over in (waiting := self.waiters.get(task, [])):
+                waiting.remove(over)
+        return self.result(who, task)
+
+    async def cancel(self, who: Caller, task: str) -> View:
+        """A task is no longer wanted: it leaves the queue, or is taken back from its device."""
+        view = self.status(who, task)
+        live = self.live.get(task)
+        if live is None:
+            return view
+        if live.user != who.user and not who.admin:
+            raise Forbidden(f"task {task} belongs to somebody else in project {live.project}")
+        self.note_unwanted(live)
+        self.handle(Cancelled(task))
+        await self.store.durable()
+        return self.status(who, task)
+
+
+def _check(device: Device, order: Order) -> tuple[str, float, str | None]:
+    """The payload as text, how long it takes and its set-up key; raises for one that the device cannot take."""
+    envelope, name = order.envelope, device.description.name
+    if envelope.kind not in device.description.payloads:
+        taken = ", ".join(device.description.payloads)
+        raise PayloadError(f"QPU {name} takes no payload of kind {envelope.kind!r}", hint=f"it takes {taken}")
+    try:
+        text = envelope_text(envelope)
+        device.check(envelope)
+        expected_s, set_up = float(device.seconds(envelope)), device.set_up_key(envelope)
+    except QloomError:
+        raise
+    except Exception as error:  # whatever a strange payload does to its reader, it is not queued
+        raise PayloadError(f"QPU {name} cannot read this payload ({type(error).__name__})") from None
+    if not (math.isfinite(expected_s) and expected_s >= 0):
+        raise PayloadError(f"this payload would take {expected_s} s")
+    for what, value in (("max_wait_s", order.max_wait_s), ("time_limit_s", order.time_limit_s)):
+        if value is not None and not 0 <= value < float("inf"):
+            raise InputError(f"{what} must be a number of seconds, not {value}")
+    return text, expected_s, set_up

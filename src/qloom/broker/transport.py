@@ -1,0 +1,115 @@
+"""Requests to a broker that may be restarted meanwhile: they are sent again until they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from qloom.broker.config import default_address
+from qloom.broker.munge import Munge, statement
+from qloom.broker.problems import BY_NAME, NoBroker
+from qloom.errors import InputError, QloomError
+from qloom.journal.home import home
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+
+
+def find_token() -> str | None:
+    """$QLOOM_BROKER_TOKEN, or the content of $QLOOM_BROKER_TOKEN_FILE, or of `token` in qloom's home."""
+    if token := os.environ.get("QLOOM_BROKER_TOKEN"):
+        return token.strip()
+    given = os.environ.get("QLOOM_BROKER_TOKEN_FILE")
+    path = Path(given) if given else home() / "token"
+    try:
+        return path.read_text().strip() or None
+    except FileNotFoundError:
+        if given:
+            raise InputError(f"there is no file {path}", hint="QLOOM_BROKER_TOKEN_FILE names it") from None
+        return None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+
+
+class Transport:
+    """One connection to a broker: `unix:PATH`, `http://HOST:PORT` or `https://...`."""
+
+    def __init__(
+        self,
+        address: str | None = None,
+        token: str | None = None,
+        *,
+        munge: Munge | None = None,
+        retry_s: float = 300.0,
+        http: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.address = address or os.environ.get("QLOOM_BROKER") or default_address()
+        self._token = token if token is not None else find_token()
+        self._munge = munge
+        self._retry_s = retry_s
+        if self.address.startswith("unix:"):
+            http = http or httpx.AsyncHTTPTransport(uds=self.address.removeprefix("unix:"))
+            base = "http://broker"
+        else:
+            base = self.address if "://" in self.address else f"http://{self.address}"
+        try:
+            self._http = httpx.AsyncClient(transport=http, base_url=base, trust_env=False)
+        except httpx.InvalidURL:
+            raise InputError(f"{self.address!r} is no address", hint="unix:PATH or http://HOST:PORT") from None
+
+    async def ask(
+        self, method: str, path: str, body: Any = None, wait_s: float = 0.0, params: dict[str, Any] | None = None
+    ) -> Any:
+        """Send a request, again if need be, and return its answer; raises what the broker answered."""
+        content = json.dumps(body).encode() if body is not None else b""
+        query = {**(params or {}), **({"wait": wait_s} if wait_s else {})}
+        deadline_s, pause_s = time.monotonic() + self._retry_s, FIRST_PAUSE_S
+        while True:
+            request = self._http.build_request(
+                method, path, content=content, params=query or None, timeout=httpx.Timeout(30.0, read=wait_s + 30.0)
+            )
+            if body is not None:
+                request.headers["Content-Type"] = "application/json"
+            if authorization := await self._authorization(request, content):
+                request.headers["Authorization"] = authorization
+            try:
+                response = await self._http.send(request)
+            except httpx.TransportError as error:
+                if time.monotonic() + pause_s > deadline_s:
+                    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                    raise NoBroker(
+                        f"no broker answers at {self.address} ({what})", hint="is qloom broker serve running?"
+                    ) from None
+            else:
+                if response.status_code not in (429, 502, 503) or time.monotonic() + pause_s > deadline_s:
+                    return _read(response)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _authorization(self, request: httpx.Request, content: bytes) -> str | None:
+        if self._munge is not None:  # one for each request: it is worth nothing the second time
+            said = statement(request.method, request.url.raw_path.decode("latin-1"), content)
+            return f"MUNGE {await asyncio.to_thread(self._munge.encode, said)}"
+        return f"Bearer {self._token}" if self._token else None
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        await self._http.aclose()
+
+
+def _read(response: httpx.Response) -> Any:
+    try:
+        body = response.json()
+    except ValueError:
+        raise NoBroker(f"what answers at {response.url.host} is no broker", hint="check the address") from None
+    if response.status_code < 400:
+        return body
+    known = isinstance(body, dict) and "message" in body
+    kind = BY_NAME.get(str(body.get("error")), QloomError) if known else QloomError
+    message = str(body["message"]) if known else f"the broker answered {response.status_code}"
+    raise kind(message, hint=body.get("hint") if known else None)

@@ -1,0 +1,183 @@
+"""`qloom broker`: run the one door to the QPUs, and look after it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from qloom.errors import InputError, QloomError
+
+app = typer.Typer(help="Run a QPU broker, and look after it.", no_args_is_help=True, rich_markup_mode=None)
+
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="A config file: broker.toml.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the essential.")]
+DeviceArgument = Annotated[str, typer.Argument(help="The name of a QPU.")]
+
+
+def add_to(parent: typer.Typer) -> None:
+    """Register the commands of this file."""
+    parent.add_typer(app, name="broker")
+
+
+@app.command()
+def serve(config: ConfigFile = None, quiet: Quiet = False) -> None:
+    """Serve until told to stop; what was accepted outlives a crash."""
+    from qloom.broker.config import read_config
+    from qloom.broker.serve import serve as serve_broker
+
+    logging.basicConfig(
+        level=logging.WARNING if quiet else logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    serve_broker(read_config(config))
+
+
+@app.command()
+def token(
+    name: Annotated[str, typer.Argument(help="The user that the token is for.")],
+    project: Annotated[list[str], typer.Option("--project", help="A project that it may charge. Repeatable.")] = [],  # noqa: B006
+    admin: Annotated[bool, typer.Option("--admin", help="It may drain, resume and reconcile.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Make all tokens of this user worthless.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A new, private file for the token.")] = None,
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Make a token. It is shown once: only its hash is kept. A running broker takes it at once."""
+    from qloom.broker.config import read_config
+    from qloom.broker.tokens import Tokens
+
+    settings = read_config(config)
+    tokens = Tokens(settings.tokens_path)
+    if revoke:
+        count = tokens.revoke(name)
+        print(json.dumps({"user": name, "revoked": count}) if as_json else f"{count} revoked")
+        return
+    unknown = [one for one in project if one not in settings.projects]
+    if unknown:
+        raise InputError(f"there is no project {unknown[0]}", hint=f"there is: {', '.join(settings.projects)}")
+    if not project and not admin:
+        raise InputError("a token needs a project", hint="--project NAME, or --admin")
+    if output is None:
+        made = tokens.add(name, project, admin)
+        print(json.dumps({"user": name, "projects": project, "admin": admin, "token": made}) if as_json else made)
+        return
+    try:
+        file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise InputError(f"cannot write {output}: {error.strerror}") from None
+    with os.fdopen(file, "w") as private:
+        private.write(tokens.add(name, project, admin) + "\n")
+    print(json.dumps({"user": name, "projects": project, "admin": admin, "file": str(output)}) if as_json else output)
+
+
+@app.command()
+def drain(device: DeviceArgument, as_json: Json = False, quiet: Quiet = False) -> None:
+    """Start nothing new on a QPU; what runs there is finished, what waits goes on waiting."""
+    _drain(device, True, as_json, quiet)
+
+
+@app.command()
+def resume(device: DeviceArgument, as_json: Json = False, quiet: Quiet = False) -> None:
+    """Start tasks on a drained QPU again."""
+    _drain(device, False, as_json, quiet)
+
+
+def _drain(device: str, drained: bool, as_json: bool, quiet: bool) -> None:
+    from qloom.cli.qpu import connected
+
+    with connected() as broker:
+        view = broker.drain(device, drained)
+    if as_json:
+        print(json.dumps(view))
+    elif not quiet:
+        print(f"{device} is {'drained' if drained else view['state']}")
+
+
+@app.command()
+def shares(
+    device: DeviceArgument,
+    number: Annotated[int, typer.Argument(help="How many vQPUs it is to offer.")],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Offer another number of vQPUs: more at once, fewer as sessions end."""
+    from qloom.cli.qpu import connected
+
+    with connected() as broker:
+        view = broker.set_shares(device, number)
+    if as_json:
+        print(json.dumps(view))
+    elif not quiet:
+        promised = view["promised_wait_s"]
+        print(f"{device} offers {number} shares; promised wait: {'none' if promised is None else f'{promised:g} s'}")
+
+
+@app.command()
+def reconcile(
+    device: Annotated[str | None, typer.Argument(help="One QPU only.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """List where the vendors' accounting and ours differ."""
+    from qloom.cli.qpu import connected
+
+    with connected() as broker:
+        rows = broker.reconcile(device)
+    if as_json:
+        print(json.dumps(rows))
+    elif quiet:
+        for row in rows:
+            print(row["task"] or row["device_id"])
+    elif not rows:
+        print("the books agree")
+    else:
+        columns = ("device", "task", "device_id", "problem", "ours_s", "vendor_s")
+        Console().print(table(columns, rows))
+
+
+@app.command()
+def check(config: ConfigFile = None, as_json: Json = False) -> None:
+    """Check the config, its devices and the store; the broker may be running."""
+    from qloom.broker.config import read_config
+    from qloom.broker.store import integrity
+
+    settings = read_config(config)
+    problems = integrity(settings.store_path) if settings.store_path.exists() else []
+    if as_json:
+        print(json.dumps({"store": str(settings.store_path), "problems": problems}))
+        if problems:
+            raise typer.Exit(1)
+    elif problems:
+        raise QloomError(
+            f"the store {settings.store_path} is damaged: {problems[0]}", hint="restore it from a backup"
+        )
+    else:
+        state = "sound" if settings.store_path.exists() else "not there yet"
+        print(f"the config is valid, the store {settings.store_path} is {state}")
+
+
+def table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
+    """A plain table of some keys."""
+    made = Table(pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
+    for column in columns:
+        made.add_column(column.removesuffix("_s") + (" s" if column.endswith("_s") else ""), overflow="fold")
+    for row in rows:
+        made.add_row(*(_cell(row.get(column)) for column in columns))
+    return made
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return ", ".join(value) if isinstance(value, list) else str(value)

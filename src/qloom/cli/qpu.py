@@ -1,0 +1,179 @@
+"""`qloom qpu`: the QPUs of a broker, and your tasks there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from qloom.cli.broker import table
+from qloom.errors import InputError, PayloadError
+
+if TYPE_CHECKING:
+    from qloom.broker.sync import SyncBrokerClient
+
+app = typer.Typer(
+    help="Look at the QPUs of a broker and use them. $QLOOM_BROKER says where it is.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the essential.")]
+TaskArgument = Annotated[str, typer.Argument(help="The id of a task.")]
+
+KINDS = {".qasm": "openqasm3", ".json": "qubo"}
+
+
+def add_to(parent: typer.Typer) -> None:
+    """Register the commands of this file."""
+    parent.add_typer(app, name="qpu")
+
+
+def connected() -> SyncBrokerClient:
+    """The broker of this environment; a command does not wait long for one that is not there."""
+    from qloom.broker.sync import SyncBrokerClient
+
+    return SyncBrokerClient(retry_s=2.0)
+
+
+@app.command("list")
+def list_devices(as_json: Json = False, quiet: Quiet = False) -> None:
+    """List the QPUs: what they take, how they are, and how long a task would wait."""
+    with connected() as broker:
+        rows = broker.devices()
+    if as_json:
+        print(json.dumps(rows))
+    elif quiet:
+        for row in rows:
+            print(row["name"])
+    else:
+        columns = (
+            "name",
+            "technology",
+            "qubits",
+            "payloads",
+            "state",
+            "shares",
+            "expected_wait_s",
+            "promised_wait_s",
+        )
+        shown = [{**row, "state": "drained" if row["drained"] else row["state"]} for row in rows]
+        Console().print(table(columns, shown))
+
+
+@app.command()
+def status(
+    name: Annotated[str, typer.Argument(help="A QPU or the id of a task.")],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """How a task or a QPU stands."""
+    from qloom.broker.problems import NotFound
+
+    with connected() as broker:
+        try:
+            view = broker.status(name)
+        except NotFound:
+            try:
+                view = broker.device(name)
+            except NotFound:
+                raise NotFound(
+                    f"there is no task and no QPU {name}", hint="qloom qpu list, qloom qpu queue"
+                ) from None
+    if as_json:
+        print(json.dumps(view))
+    elif quiet:
+        print(view["state"])
+    else:
+        for key, value in view.items():
+            if value is not None and value != "":
+                print(f"{key:16} {', '.join(value) if isinstance(value, list) else value}")
+
+
+@app.command()
+def submit(
+    file: Annotated[Path, typer.Argument(help="A QUBO (.json), OpenQASM 3 (.qasm), or another kind with --kind.")],
+    device: Annotated[str | None, typer.Option(help="A QPU; the one with the least to do, if not said.")] = None,
+    kind: Annotated[str | None, typer.Option(help="qubo, openqasm3 or pulser.")] = None,
+    shots: Annotated[int, typer.Option(help="How often it is run.")] = 100,
+    project: Annotated[str | None, typer.Option(help="The project to charge.")] = None,
+    session: Annotated[str | None, typer.Option(help="A session to run in.")] = None,
+    max_wait: Annotated[float | None, typer.Option(help="Seconds that it may wait in the queue.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the result and print it.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Submit a payload; prints the task's id, its place in the queue and the expected wait."""
+    kind = kind or KINDS.get(file.suffix)
+    if kind is None:
+        raise InputError(f"{file}: what kind of payload is this?", hint="--kind qubo, openqasm3 or pulser")
+    form = {"kind": kind, "body": _read(file, kind), "shots": shots, "name": file.stem[:200] or "quantum"}
+    with connected() as broker:
+        options = {"device": device, "project": project, "session": session, "max_wait_s": max_wait}
+        view = broker.submit(form, **options)
+        if wait:
+            print(json.dumps(broker.result(view["id"])))
+            return
+        view = broker.status(view["id"])
+    if as_json:
+        print(json.dumps(view))
+    elif quiet:
+        print(view["id"])
+    else:
+        print(f"{view['id']} on {view['device']}: {_place(view)}")
+
+
+def _place(view: dict[str, Any]) -> str:
+    if view["state"] != "queued":
+        return str(view["state"])
+    wait_s = view["expected_wait_s"]
+    when = "the QPU is not available now" if wait_s is None else f"about {wait_s:.1f} s"
+    return f"{view['position']} before it, {when}"
+
+
+def _read(file: Path, kind: str) -> Any:
+    try:
+        text = file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise InputError(f"cannot read {file}: {reason}") from None
+    if kind == "openqasm3":
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PayloadError(f"{file} is not JSON: {error}") from None
+
+
+@app.command()
+def queue(as_json: Json = False, quiet: Quiet = False) -> None:
+    """How much waits at each QPU, and where your own tasks are."""
+    with connected() as broker:
+        view = broker.queue()
+    if as_json:
+        print(json.dumps(view))
+    elif quiet:
+        for task in view["mine"]:
+            print(task["id"])
+    else:
+        columns = ("device", "queued", "on_device", "sessions_open", "sessions_waiting")
+        Console().print(table(columns, view["devices"]))
+        if view["mine"]:
+            Console().print(table(("id", "name", "device", "state", "position", "expected_wait_s"), view["mine"]))
+
+
+@app.command()
+def cancel(task: TaskArgument, as_json: Json = False, quiet: Quiet = False) -> None:
+    """A task is no longer wanted."""
+    with connected() as broker:
+        view = broker.cancel(task)
+    if as_json:
+        print(json.dumps(view))
+    elif not quiet:
+        print(
+            f"{task} is {view['state']}" if view["state"] == "cancelled" else f"{task} is {view['state']}, cancelling"
+        )
