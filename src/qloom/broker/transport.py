@@ -18,6 +18,7 @@ from qloom.errors import InputError, QloomError
 from qloom.journal.home import home
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # a connection costs more than a task
 
 
 def find_token() -> str | None:
@@ -53,12 +54,12 @@ class Transport:
         self._munge = munge
         self._retry_s = retry_s
         if self.address.startswith("unix:"):
-            http = http or httpx.AsyncHTTPTransport(uds=self.address.removeprefix("unix:"))
+            http = http or httpx.AsyncHTTPTransport(uds=self.address.removeprefix("unix:"), limits=LIMITS)
             base = "http://broker"
         else:
             base = self.address if "://" in self.address else f"http://{self.address}"
         try:
-            self._http = httpx.AsyncClient(transport=http, base_url=base, trust_env=False)
+            self._http = httpx.AsyncClient(transport=http, base_url=base, limits=LIMITS, trust_env=False)
         except httpx.InvalidURL:
             raise InputError(f"{self.address!r} is no address", hint="unix:PATH or http://HOST:PORT") from None
 
