@@ -24,6 +24,7 @@ class Qpu:
 
     name: str = "qpu"
     technology: str = "annealer"
+    qubits: int = 0  # the largest problem that fits; 0: any
     shares: int = 8  # vQPUs that it is divided into
     lanes: int = 1  # tasks that it runs at once
     offline: bool = False
@@ -31,8 +32,8 @@ class Qpu:
 
     def __post_init__(self) -> None:
         technology(self.technology)
-        if self.shares < 1 or self.lanes < 1:
-            raise InputError(f"QPU {self.name}: shares and lanes must be at least 1")
+        if self.shares < 1 or self.lanes < 1 or self.qubits < 0:
+            raise InputError(f"QPU {self.name}: shares and lanes must be at least 1, qubits at least 0")
         last = 0.0
         for begin, until in self.outages_s:
             if not last <= begin < (until or float("inf")) <= float("inf") or begin == float("inf"):

@@ -41,6 +41,11 @@ def test_the_same_result_under_every_strategy(expected, strategy):
     assert result_of(strategy) == expected
 
 
+@pytest.mark.parametrize("strategy", ["offload", "malleable"])
+def test_the_same_result_without_spare_work(expected, strategy):
+    assert result_of(strategy, speculate=False) == expected
+
+
 def test_threads_change_nothing_in_virtual_time(expected):
     assert result_of("offload", threads=2) == expected
 

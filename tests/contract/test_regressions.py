@@ -210,3 +210,11 @@ def test_refused_input_leaves_no_run_behind(qloom_home):
     refused = qloom.run("phases", world="virtual", parameters={"quantum_s": "abc"})
     assert refused.errors[0].exit_code == 2
     assert [path.name for path in (qloom_home / "runs").iterdir()] == [good.directory.name]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_device_that_is_too_small_says_both_sizes(world):
+    site = Site(qpus=(Qpu(qubits=2),))
+    (error,) = qloom.run(programs.source(programs.loop), world=world, site=site, in_memory=True).errors
+    assert "the QUBO has 3 variables, QPU qpu has 2 qubits" in error.message
+    assert error.exit_code == 2

@@ -307,7 +307,7 @@ def test_any_result_comes_back_from_a_file(tmp_path_factory, value):
     assert list(kept) == ["file"]
     back, _ = store.load(kept)
     assert type(back) is type(value)
-    assert back == value or repr(back) == repr(value)
+    assert digest(back) == digest(value)  # not ==: a nan inside equals nothing, and a set has no order
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from qloom.aio import see_through
 from qloom.broker import events
 from qloom.broker.core import QueueCore
 from qloom.broker.promise import DeviceSpec
-from qloom.errors import QuantumFailed
+from qloom.errors import PayloadError, QuantumFailed
 from qloom.journal.file import Recorder
 from qloom.model import Payload, QpuHold, QuantumWork
 from qloom.ports import Clock
@@ -20,6 +20,7 @@ class Device(Protocol):
     """A QPU as a world supplies it."""
 
     spec: DeviceSpec
+    qubits: int  # the largest problem that fits; 0: any
     outages_s: Sequence[tuple[float, float | None]]  # from, until; None: no return is planned
 
     def seconds(self, payload: Payload) -> float:
@@ -84,6 +85,16 @@ class InProcessBroker:
             hint = "use or_classical=, another device, or wait until it is back"
             raise QuantumFailed(f"QPU {name} is offline and no return is planned", hint=hint)
 
+    def _require_size(self, work: QuantumWork, name: str) -> None:
+        """Refuse a problem that does not fit the device, with both sizes."""
+        qubits, payload = self.devices[name].qubits, work.payload
+        variables = len(payload.body["linear"]) if payload.kind == "qubo" else 0
+        if 0 < qubits < variables:
+            hint = "use a larger device, or a smaller problem"
+            raise PayloadError(
+                f"the QUBO has {variables} variables, QPU {name} has {qubits} qubits", job=work.job, hint=hint
+            )
+
     async def _watch(self, device: Device) -> None:
         name = device.spec.name
         for begin, until in device.outages_s:
@@ -133,6 +144,7 @@ class InProcessBroker:
 
     async def run(self, work: QuantumWork, device: str, session: Session | None, recorder: Recorder) -> Any:
         """Queue a payload and wait for its answer; if the caller is cancelled, so is the task."""
+        self._require_size(work, device)
         if self._queue_call_s:
             await self._clock.sleep(self._queue_call_s)
         if session is None:

@@ -28,6 +28,8 @@ from qloom.model import call
 if TYPE_CHECKING:
     from qloom.program import Job
 
+GAP_LIMIT = 100  # variables: an exact optimum of so many takes a fraction of a second
+
 
 async def program(
     job: Job,
@@ -53,7 +55,8 @@ async def program(
     sample: int = 20_000,
     precision: str = "single",
     threads: int = 1,
-    gap: bool = False,
+    gap: bool = True,
+    speculate: bool = True,
     plot: str | None = "png",
 ) -> dict[str, Any]:
     """Cluster points by aggregation.
@@ -61,14 +64,16 @@ async def program(
     `data` is a CSV or npy file, or `blobs` a number of the paper's points; `label` names a column of known labels.
     `penalty` is the published one with weights by size, and `tight` with weights by silhouette, unless it is given.
     `score=False` runs all iterations without silhouettes and keeps the choice with the largest total weight.
-    `gap` also computes the exact optimum of each QUBO. `plot` is png, svg or nothing.
+    `speculate=False` does not offer the next iteration's clusterings as spare work.
+    `gap` reports what each answer misses of the exact optimum, for QUBOs of up to 100 variables.
+    `plot` is png, svg or nothing.
     """
     _require_extra()
     whole = {"iterations": iterations, "k_min": k_min, "k_max": k_max, "linkage_k": linkage_k, "min_pts": min_pts}
     whole |= {"shots": shots, "exact_limit": exact_limit, "sample": sample, "threads": threads}
     _require_numbers(whole, {"threshold": threshold, "quantum_s": quantum_s, "eps_min": eps_min, "eps_max": eps_max})
-    if not isinstance(score, bool) or not isinstance(gap, bool):
-        raise InputError("score and gap are true or false")
+    if not all(isinstance(value, bool) for value in (score, gap, speculate)):
+        raise InputError("score, gap and speculate are true or false")
     source = _source(data, blobs, label)
     _check(iterations, shots, weights, penalty, plot, eps_min, eps_max)
     listed = methods if isinstance(methods, list) else str(methods).split(",")
@@ -108,12 +113,14 @@ async def program(
         if not overlaps.clusters:  # no clustering separated anything
             continue
         asked = job.quantum(model(overlaps), shots=shots, expected_s=quantum_s)
-        if iteration + 1 < iterations:  # the next clusterings do not wait for the answer: spare work meanwhile
+        if (
+            speculate and iteration + 1 < iterations
+        ):  # the next clusterings do not wait for the answer: spare work meanwhile
             later = clusterings.draw(iteration + 1)
             job.speculate(*(clusterings.task(later[key]) for key in later if key not in known))
         choice = repair(overlaps, (await asked).values)
         record["repair"] = repair_report(overlaps, choice)
-        if gap:
+        if gap and len(overlaps.clusters) <= GAP_LIMIT:
             record["gap"] = gap_to(overlaps, list(choice.chosen), optimum(overlaps))
 
         chosen = [overlaps.clusters[i] for i in choice.chosen]

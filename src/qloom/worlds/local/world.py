@@ -153,6 +153,7 @@ class LocalDevice:
     def __init__(self, qpu: Qpu, world: LocalWorld) -> None:
         self.spec = DeviceSpec(qpu.name, qpu.shares, qpu.lanes)
         self.outages_s = qpu.away_s
+        self.qubits = qpu.qubits
         self._technology = technology(qpu.technology)
         self._world = world
         self._lanes = [f"{qpu.name}-{lane}" for lane in range(qpu.lanes)]

@@ -148,6 +148,7 @@ class VirtualDevice:
     def __init__(self, qpu: Qpu, world: VirtualWorld) -> None:
         self.spec = DeviceSpec(qpu.name, qpu.shares, qpu.lanes)
         self.outages_s = qpu.away_s
+        self.qubits = qpu.qubits
         self._technology = technology(qpu.technology)
         self._world = world
 
