@@ -23,6 +23,8 @@ from qloom.broker.sync import SyncBrokerClient
 from qloom.errors import InputError, PayloadError
 from tests.broker.processes import ROOT, Service
 
+pytestmark = pytest.mark.slow  # real libraries, a real service
+
 ATOMS = {"kind": "pulser", "name": "atoms", "set_up_s": 0.0, "per_shot_s": 0.0}
 
 

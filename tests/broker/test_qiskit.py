@@ -27,6 +27,8 @@ from qloom.broker.sync import SyncBrokerClient
 from qloom.errors import PayloadError, QuantumFailed
 from tests.broker.processes import ROOT, Service
 
+pytestmark = pytest.mark.slow  # real libraries, a real service
+
 GATES = {"kind": "qaoa", "name": "gates", "set_up_s": 0.0, "per_shot_s": 0.0}
 ANNEALER = {"kind": "annealing", "name": "annealer", "set_up_s": 0.0, "per_shot_s": 0.0}
 

@@ -56,7 +56,8 @@ def test_same_result_everywhere_and_nothing_left(program, world, strategy):
 @every_world
 @every_strategy
 def test_two_jobs_at_once_get_the_results_they_get_alone(world, strategy):
-    outcome = run(programs.loop, world, strategy, jobs=2, in_memory=True)
+    options = {"patience_s": 0.3} if strategy.startswith("malleable") else {}
+    outcome = run(programs.loop, world, strategy, jobs=2, options=options, in_memory=True)
     assert outcome.results == [expected(programs.loop)] * 2
 
 
