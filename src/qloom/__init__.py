@@ -1,4 +1,4 @@
-"""qloom weaves classical and quantum work on one cluster: one program, any strategy, three worlds.
+"""qloom weaves classical and quantum work on one cluster: one program, any strategy, any world.
 
 Names are imported when they are first used, so that workers start quickly.
 """
