@@ -46,7 +46,7 @@ def explain(
 def _headline(now: Standing) -> str:
     start = now.start
     count = start.get("jobs", 1)
-    program = start.get("program") or "the program"
+    program = (start.get("program") or "the program").rpartition("/")[2]  # a path would break the line anywhere
     what = f"{program}, {_count(count, 'job')} under {start.get('strategy', 'an unknown strategy')}"
     where = f"in world {start['world']}" if "world" in start else "in an unknown world"
     length = human_us(now.now_us)
