@@ -199,15 +199,42 @@ def test_events_reach_those_who_may_see_them(tmp_path):
             assert (await anext(own)).startswith(":")
             assert (await anext(foreign)).startswith(":")
             await ann.post("/v1/tasks", json=form())
-            states = []
+            states, ids = [], []
             while "done" not in states:
-                kind, data = (await anext(own)).strip().split("\n")
+                id, kind, data = (await anext(own)).strip().split("\n")
                 assert kind == "event: task"
+                ids.append(id.removeprefix("id: "))
                 states.append(json.loads(data.removeprefix("data: "))["state"])
             assert states == ["queued", "preparing", "executing", "done"]
+            resumed = _stream(broker, ANN, ids[1])
+            await anext(resumed)
+            again = [await anext(resumed), await anext(resumed)]
+            assert [event.split("\n")[0] for event in again] == [f"id: {ids[2]}", f"id: {ids[3]}"]
+            await resumed.aclose()
             broker.feed.close()
             with pytest.raises(StopAsyncIteration):
                 await anext(foreign)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("last", ["{life}-3", "0-5", "{life}-99999", "nonsense", "{life}-²"])
+def test_a_listener_is_told_if_something_is_gone(last):
+    from qloom.broker.feed import KEPT, Feed
+    from tests.broker.fakes import ANN, BOB
+
+    async def main():
+        feed = Feed("ab")
+        for number in range(KEPT + 5):
+            feed.tell({"event": "task", "number": number}, "physics")
+        _, queue = feed.listen(ANN, last.format(life="ab"))
+        told = [queue.get_nowait() for _ in range(queue.qsize())]
+        assert told[0][1]["event"] == "missed"
+        assert len(told) == (KEPT + 1 if last == "{life}-3" else 1)
+        _, foreign = feed.listen(BOB, f"ab-{KEPT}")
+        assert foreign.empty()
+        _, up_to_date = feed.listen(ANN, told[-1][0])
+        assert up_to_date.empty()
 
     asyncio.run(main())
 

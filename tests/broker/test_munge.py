@@ -30,24 +30,22 @@ needs_munge = pytest.mark.skipif(
 
 
 @pytest.fixture
-def munge(tmp_path):
+def munge(open_path):
     """A munged of our own, with a key of its own."""
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents:
-        if parent.name.startswith("pytest"):
-            parent.chmod(0o755)
-    key, socket = tmp_path / "key", tmp_path / "munge.sock"
+    key, socket = open_path / "key", open_path / "munge.sock"
     key.write_bytes(os.urandom(128))
     key.chmod(0o600)
     files = {"key-file": key, "socket": socket, "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
-    options = [f"--{name}={tmp_path / value}" for name, value in files.items()]
+    options = [f"--{name}={open_path / value}" for name, value in files.items()]
     environment = {**os.environ, "LD_LIBRARY_PATH": str(Path(LIBRARIES[0]).parent)} if GIVEN else None
     command = [str(MUNGED), "--foreground", "--force", *options]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
     deadline_s = time.monotonic() + 10
     while not socket.exists() and time.monotonic() < deadline_s and process.poll() is None:
         time.sleep(0.02)
-    assert socket.exists(), (tmp_path / "log").read_text() if (tmp_path / "log").exists() else "munged did not start"
+    assert socket.exists(), (
+        (open_path / "log").read_text() if (open_path / "log").exists() else "munged did not start"
+    )
     yield Munge(LIBRARIES[0], str(socket)), socket
     process.terminate()
     process.wait(10)
@@ -115,7 +113,7 @@ def test_a_forged_credential_is_refused(munge):
 
 
 @needs_munge
-def test_the_client_speaks_munge(munge, tmp_path):
+def test_the_client_speaks_munge(munge, tmp_path, monkeypatch):
     import httpx
 
     from qloom.broker.client import BrokerClient
@@ -124,7 +122,7 @@ def test_the_client_speaks_munge(munge, tmp_path):
     from tests.broker.fakes import FakeDevice, Vendor, broker_on
     from tests.broker.web import form
 
-    lib, _socket = munge
+    lib, socket = munge
 
     async def main():
         from qloom.broker.clock import ServiceClock
@@ -137,6 +135,9 @@ def test_the_client_speaks_munge(munge, tmp_path):
         async with BrokerClient(transport=transport) as client:
             assert await client.run(form(3)) == {"echo": 3}
             assert (await client.drain("q"))["up"] is False  # root runs this broker
+        monkeypatch.setenv("QLOOM_BROKER_MUNGE", str(socket))
+        async with BrokerClient(transport=Transport("http://b", http=httpx.ASGITransport(app))) as client:
+            assert (await client.drain("q", False))["up"] is True
         await broker.close()
 
     asyncio.run(main())

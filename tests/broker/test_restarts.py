@@ -38,9 +38,11 @@ class Client:
         if self.wants_session:
             session = (await self.ask("open_session", "q", QpuHold.SHARE, key=f"s{self.body}"))["id"]
         task = (await self.ask("submit", order(self.body, self.seconds, key=f"k{self.body}", session=session)))["id"]
+        self.place.told[task] = ""
         if self.cancels:
             await self.ask("cancel", task)
         self.answers.append(await self.ask("wait", task))
+        self.place.told[task] = self.answers[-1]["state"]
         if session is not None:
             await self.ask("close_session", session)
 
@@ -57,19 +59,55 @@ class Client:
             await asyncio.wait([work])
 
 
+class SlowStore(Store):
+    """A disk that takes its time, so that a crash can come between staging and committing."""
+
+    def __init__(self, path, dice: random.Random) -> None:
+        super().__init__(path)
+        self.dice, self.dead = dice, False
+        self._db.execute("PRAGMA synchronous = OFF")  # no machine dies here, and the disk is slow
+
+    def _plan_flush(self) -> None:
+        if not self._flush_planned and not self._failing:
+            self._flush_planned = True
+            asyncio.get_running_loop().call_later(self.dice.choice([0.0, 0.0, 0.02, 0.07]), self.flush)
+
+    def flush(self) -> None:
+        if not self.dead:
+            super().flush()
+
+
 class Place:
     """A broker that is killed and started again."""
 
-    def __init__(self, path, clock, vendor, spec, **device) -> None:
+    def __init__(self, path, clock, vendor, spec, dice, **device) -> None:
         self.path, self.clock, self.vendor, self.spec, self.device = path, clock, vendor, spec, device
+        self.dice = dice
         self.ready = asyncio.Event()
         self.down = asyncio.Event()
+        self.told: dict[str, str] = {}  # task -> the end that its client knows of, if any
+        self.executing: set[tuple[str, int]] = set()  # task and attempt that were told to execute
+
+    def observe(self, event: dict) -> None:
+        if event["event"] == "task" and event["state"] == "executing":
+            self.executing.add((event["id"], event["attempts"]))
+
+    def require_what_was_told(self, store: Store) -> None:
+        """Whatever anybody was told before the crash is in the store."""
+        for task, state in self.told.items():
+            row = store.row("SELECT state FROM tasks WHERE id = ?", task)
+            assert row is not None, "a task was accepted before it was durable"
+            assert state in ("", row["state"]), "an end was told before it was durable"
+        for task, attempt in self.executing:
+            row = store.row("SELECT device_id FROM handovers WHERE token = ?", f"{task}-{attempt}")
+            assert row["device_id"] is not None, "a task executes, and its id on the device is not known"
 
     async def start(self) -> None:
-        store = Store(self.path)
-        store._db.execute("PRAGMA synchronous = OFF")  # no machine dies here, and the disk is slow
+        store = SlowStore(self.path, self.dice)
+        self.require_what_was_told(store)
         device = FakeDevice(self.vendor, lanes=self.spec.lanes, start_s=0.2, **self.device)
         self.broker = broker_on([device], store, self.clock, [self.spec])
+        self.broker.feed.observe = self.observe
         await self.broker.start()
         self.down = asyncio.Event()
         self.ready.set()
@@ -81,6 +119,10 @@ class Place:
     async def kill(self) -> None:
         self.ready.clear()
         self.down.set()
+        for task in self.broker.live.values():  # as anybody could have seen it
+            if task.state == "executing" and not task.over:
+                self.executing.add((task.id, task.attempts))
+        self.broker.store.dead = True
         await crash(self.broker)
 
 
@@ -101,7 +143,7 @@ def test_nothing_is_lost_and_nothing_runs_twice(tmp_path, seed, clients, crashes
     async def main(clock):
         vendor = Vendor(clock, random.Random(seed), fault_rate=fault_rate, strict=True)
         spec = DeviceSpec("q", shares=2, lanes=lanes, retries=3)
-        place = Place(path, clock, vendor, spec, cannot_tell=cannot_tell)
+        place = Place(path, clock, vendor, spec, dice, cannot_tell=cannot_tell)
         await place.start()
         everybody = []
         for body in range(clients):
@@ -125,6 +167,7 @@ def test_nothing_is_lost_and_nothing_runs_twice(tmp_path, seed, clients, crashes
                 assert client.cancels
             else:
                 excuse = cannot_tell and "cannot say whether" in answer["reason"]
+                assert not excuse or (answer["id"], answer["attempts"]) not in place.executing
                 assert answer["state"] == "failed"
                 assert excuse or (fault_rate and answer["attempts"] == 4), answer
             assert vendor.runs.get(client.body, 0) <= 1
@@ -139,3 +182,24 @@ def test_nothing_is_lost_and_nothing_runs_twice(tmp_path, seed, clients, crashes
     except QloomError as error:
         raise AssertionError(str(error)) from error
     assert integrity(path) == []
+
+
+def test_a_task_does_not_execute_before_its_id_on_the_device_is_durable(tmp_path):
+    async def main(clock):
+        broker = broker_on([FakeDevice(Vendor(clock))], tmp_path / "s.db", clock)
+        await broker.start()
+        task = await broker.submit(ANN, order(seconds=1.0))
+        seen = []
+
+        def look(writes, commit=broker.store._commit):
+            if any("SET device_id" in sql for _, sql, _ in writes):
+                seen.append(broker.status(ANN, task["id"])["state"])
+            commit(writes)
+
+        broker.store._commit = look
+        assert (await broker.wait_begun(ANN, task["id"]))["state"] == "executing"
+        assert seen == ["preparing"]
+        assert (await broker.wait(ANN, task["id"]))["state"] == "done"
+        await broker.close()
+
+    run_virtual(main)

@@ -178,13 +178,9 @@ def free_port() -> int:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: another user id needs root")
-def test_a_unix_socket_tells_who_is_there(tmp_path):
+def test_a_unix_socket_tells_who_is_there(open_path):
     """Another user sees nothing of ours, and may not drain."""
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:3]:
-        if str(parent).startswith("/tmp/pytest"):
-            parent.chmod(0o755)
-    one = Service(tmp_path)
+    one = Service(open_path)
     one.start()
     try:
         with SyncBrokerClient(one.address) as broker:

@@ -235,15 +235,15 @@ def test_position_and_backlog():
     bench = Bench(devices=("q", "r"))
     bench.submit("a", "b", "c", expected_s=2.0)
     bench.submit("z", device="r", expected_s=50.0)
-    assert [bench.core.position(task) for task in ("a", "b", "c", "z")] == [0, 1, 2, 0]
+    assert [bench.core.ahead(task)[0] for task in ("a", "b", "c", "z")] == [0, 1, 2, 0]
     assert bench.core.backlog_s("q") == 6.0
     bench(Finished("a"))
-    assert bench.core.position("c") == 1
+    assert bench.core.ahead("c")[0] == 1
     assert bench.core.backlog_s("q") == 4.0
     bench(Cancelled("b"))
-    assert bench.core.position("c") == 1, "it is being stopped, and still there"
+    assert bench.core.ahead("c")[0] == 1, "it is being stopped, and still there"
     bench(Finished("b"))
-    assert bench.core.position("c") == 0
+    assert bench.core.ahead("c")[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def sequence(atoms=2, *, channel="rydberg_global", operations=(), **changes):
 
 def delays(**options):
     """A device for delays: no solver is ever needed."""
-    description = Description("test", "annealer", 100, ("qubo",), set_up_s=0.02, per_shot_s=1e-4)
+    description = Description("test", "annealer", 100, ("qubo", "delay"), set_up_s=0.02, per_shot_s=1e-4)
     lanes = options.pop("lanes", 1)
     changed = {"lanes": lanes, "set_up_shared": options.pop("set_up_shared", False)}
     return EmulatedDevice(Description(**{**vars(description), **changed}), "annealing", **options)
@@ -491,10 +491,10 @@ def test_pulser_writes_sequences_that_pass_and_shows_what_is_local():
 
 # What is refused
 
-SMALL = Description("small", "superconducting", 2, ("qubo", "openqasm3", "pulser"), local_addressing=False)
+SMALL = Description("small", "superconducting", 2, ("qubo", "openqasm3", "pulser", "delay"), local_addressing=False)
 THREE = {"linear": [[i, 1.0] for i in range(3)]}
 REFUSED = [
-    (Envelope("pickle", b""), "takes qubo, openqasm3, pulser, not 'pickle'"),
+    (Envelope("pickle", b""), "takes qubo, openqasm3, pulser, delay, not 'pickle'"),
     (Envelope("qubo", THREE), "the QUBO has 3 variables, small takes up to 2"),
     (Envelope("qubo", QUBO), "different linear biases, and small has no local addressing"),
     (Envelope("qubo", {"linear": [["a", float("nan")]]}), 'bias of "a" must be finite'),

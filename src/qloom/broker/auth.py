@@ -73,7 +73,7 @@ class Authenticator:
         """The caller with a user id of this machine."""
         user = _name_of(uid)
         admin = user in self.admins or uid in (0, os.geteuid())
-        return Caller(user, self._projects_of(user), admin)
+        return Caller(user, self._projects_of(user), admin, uid)
 
     def _projects_of(self, user: str) -> tuple[str, ...]:
         return tuple(name for name, members in self.members.items() if user in members or "*" in members)

@@ -17,6 +17,7 @@ from qloom.broker.events import (
     Ended,
     Event,
     Finished,
+    LetGo,
     SessionOpened,
     Start,
     Stop,
@@ -25,7 +26,6 @@ from qloom.broker.events import (
 from qloom.broker.loading import load_sessions, load_tasks
 from qloom.broker.notes import Notes
 from qloom.broker.problems import StoreFull
-from qloom.broker.rebuild import forget_attempt, rebuild
 from qloom.broker.records import Live, envelope_from
 
 LOG = logging.getLogger("qloom.broker")
@@ -53,7 +53,7 @@ class Board(Notes):
             if session.device not in self.devices:
                 self.note_session_closed(session)
         self.live = {task.id: task for task in tasks if task.submitted.device in self.devices}
-        rebuild(self.core, list(self.live.values()), here)
+        self.core.restore([session.known() for session in here], [task.known() for task in self.live.values()])
         for task in tasks:
             if task.id not in self.live:
                 self.note_end(task, "failed", f"QPU {task.submitted.device} is no longer there")
@@ -131,7 +131,8 @@ class Board(Notes):
         now_us = self.now_us()
         if outcome.ok and task.executing_us is None:  # done before anybody could say so; all of it in one commit
             self.advance(task, "executing")
-        measured_s = (now_us - task.executing_us) / 1e6 if task.executing_us is not None else 0.0
+        until_us = task.let_go_us or now_us
+        measured_s = max(0, until_us - task.executing_us) / 1e6 if task.executing_us is not None else 0.0
         billed_s = measured_s if outcome.billed_s is None else outcome.billed_s
         ended = (
             "uncertain" if outcome.uncertain else "done" if outcome.ok else "unknown" if outcome.unknown else "failed"
@@ -141,11 +142,11 @@ class Board(Notes):
             *(now_us, ended, billed_s, task.token),
             group=task.id,
         )
-        if outcome.unknown and task.reattached:
-            forget_attempt(self.core, task.id)
+        attempted = not (outcome.unknown and task.reattached)
+        if not attempted:
             task.attempts -= 1
-        task.result, task.error, task.billed_s = outcome.result, outcome.error, billed_s
-        actions = self.core.handle(Finished(task.id, outcome.ok, outcome.fault, billed_s), now_us)
+        task.result, task.error, task.billed_s = outcome.result, outcome.error, (task.billed_s or 0.0) + billed_s
+        actions = self.core.handle(Finished(task.id, outcome.ok, outcome.fault, billed_s, attempted), now_us)
         if not any(isinstance(action, Ended) and action.task == task.id for action in actions):
             self.note_requeued(task)
         self.apply(actions)
@@ -184,11 +185,17 @@ class Board(Notes):
         task.state = state
         if state == "executing":
             task.executing_us = now_us
+            self.begun(task)
             if task.submitted.time_limit_s is not None:
                 self.wake_by(now_us + round(task.submitted.time_limit_s * 1e6))
         if not noted:
             self.stage_state(task.id, state, task.executing_us)
         self.publish(task)
+
+    def let_go(self, task: Live) -> None:
+        """The device is done with the task: another can start there while the answer is fetched."""
+        task.let_go_us = self.now_us()
+        self.handle(LetGo(task.id))
 
     # Time
 

@@ -52,6 +52,9 @@ class Books(Protocol):
     def advance(self, task: Live, state: str) -> None:
         """The device has moved the task on."""
 
+    def let_go(self, task: Live) -> None:
+        """The device is done with the task: another can start there while the answer is fetched."""
+
 
 async def carry(task: Live, device: Device, books: Books) -> Outcome:
     """See a task that was started through to its end, whoever handed it over."""
@@ -102,6 +105,8 @@ async def _see_through(task: Live, device: Device, books: Books) -> Outcome:
         except UnknownTask as error:
             return Outcome(False, fault=True, unknown=True, billed_s=0.0, error=error.message)
         if status.state == "done":
+            if not device.description.emulated:  # an emulated one answers at once
+                books.let_go(task)
             return await _fetch(task, device, books, status)
         if status.state in ("failed", "cancelled"):
             reason = status.error or ("the device cancelled it" if status.state == "cancelled" else "")

@@ -7,6 +7,7 @@ until there is a result.
 from __future__ import annotations
 
 import contextlib
+import os
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -55,6 +56,13 @@ class BrokerClient:
             if view["state"] in FINAL:
                 return view
 
+    async def wait_begun(self, task: str) -> View:
+        """How a task stands once it executes, or is over."""
+        while True:
+            view: View = await self._transport.ask("GET", f"/v1/tasks/{task}", wait_s=POLL_S)
+            if view["state"] in ("executing", *FINAL):
+                return view
+
     async def result(self, task: str) -> Any:
         """The result of a task, once it is done; raises `QuantumFailed` if it is not to be."""
         return _result(await self.wait(task))
@@ -74,12 +82,29 @@ class BrokerClient:
 
     async def open_session(self, device: str, hold: str = "share", job: str | None = None) -> View:
         """Hold a device or a share of it: waits until it is granted."""
-        form = {"device": device, "hold": hold, "project": self._project, "job": job, "key": uuid.uuid4().hex}
+        view = await self.ask_session(device, hold, job)
+        return view if view["state"] == "open" else await self.wait_open(view["id"])
+
+    async def ask_session(
+        self, device: str, hold: str = "share", job: str | None = None, key: str | None = None
+    ) -> View:
+        """Ask for a device or a share of it; it is open at once, or later. Inside a Slurm job, its id is told."""
+        key = key or uuid.uuid4().hex
+        form = {"device": device, "hold": hold, "project": self._project, "job": job, "key": key}
+        form["slurm_job"] = os.environ.get("SLURM_JOB_ID")
         form = {name: value for name, value in form.items() if value is not None}
-        view: View = await self._transport.ask("POST", "/v1/sessions", form)
-        while view["state"] == "waiting":
-            view = await self._transport.ask("GET", f"/v1/sessions/{view['id']}", wait_s=POLL_S)
-        return view
+        return dict(await self._transport.ask("POST", "/v1/sessions", form))
+
+    async def wait_open(self, session: str) -> View:
+        """A session once it is open or closed."""
+        while True:
+            view: View = await self._transport.ask("GET", f"/v1/sessions/{session}", wait_s=POLL_S)
+            if view["state"] != "waiting":
+                return view
+
+    async def keep_session(self, session: str) -> View:
+        """Tell the broker that a session is still wanted."""
+        return dict(await self._transport.ask("GET", f"/v1/sessions/{session}"))
 
     async def close_session(self, session: str) -> View:
         """Give it back; what is left of it is cancelled."""

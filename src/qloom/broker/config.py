@@ -5,14 +5,16 @@ from __future__ import annotations
 import ipaddress
 import os
 import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from qloom.broker.ledger import Project
 from qloom.broker.policies import POLICIES
 from qloom.broker.promise import DeviceSpec, shares_for
+from qloom.broker.slurm import Account
 from qloom.errors import InputError
 from qloom.journal.home import home
 
@@ -40,6 +42,7 @@ class PromisePart(Part):
     """What a shared device promises; see the guide. A device can have its own in `[promise.NAME]`."""
 
     longest_s: Positive | None = None  # the longest task that is admitted
+    limit_s: Positive | None = None  # execution is ended after that; longest_s, if not said
     outside_limit: Count = 1  # tasks from outside any session that may go before a session's
     retries: Count = 0
     promised_wait_s: Positive | None = None  # the number of shares follows from it
@@ -66,6 +69,16 @@ class AuthPart(Part):
     tokens: Path | None = None  # beside the store, if not said
 
 
+class SlurmPart(Part):
+    """What is asked of Slurm."""
+
+    projects: bool = False  # its accounts are projects, its users their members, its fairshare their weights
+    require_job: bool = False  # a session needs a running job of the caller that holds as many shares
+    gres: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(:[A-Za-z0-9_]+)?$")] = "qpu"
+    refresh_s: Positive = 300.0
+    timeout_s: Positive = 10.0  # of one command
+
+
 class BrokerConfig(Part):
     """The whole file."""
 
@@ -79,6 +92,7 @@ class BrokerConfig(Part):
     promises: dict[str, PromisePart] = {}  # of single devices, by name
     limits: LimitsPart = LimitsPart()
     auth: AuthPart = AuthPart()
+    slurm: SlurmPart = SlurmPart()
     hook: tuple[str, ...] = ()  # a command, run when the state of a device changes
     half_life_s: Positive = 7 * 86400.0  # of usage, under the policy `fair`
     poll_s: Positive = 5.0
@@ -111,21 +125,24 @@ class BrokerConfig(Part):
         """Where the hashes of tokens are kept."""
         return self.auth.tokens or self.store_path.with_name("tokens.json")
 
-    def ledger_projects(self) -> list[Project]:
-        """Weights and limits, as the queue core knows them."""
-        return [
-            Project(name, part.weight, part.budget_s, part.max_tasks, part.max_sessions)
-            for name, part in self.projects.items()
-        ]
+    def projects_with(self, accounts: Mapping[str, Account]) -> dict[str, ProjectPart]:
+        """The projects, with Slurm's accounts among them: what the config says of one itself goes before."""
+        own = {} if self.slurm.projects and "projects" not in self.model_fields_set else self.projects
+        made: dict[str, ProjectPart] = dict(own)
+        for name, account in accounts.items():
+            part = own.get(name, ProjectPart())
+            weight = part.weight if "weight" in part.model_fields_set else account.weight
+            members = tuple(dict.fromkeys((*part.members, *account.members)))
+            made[name] = part.model_copy(update={"weight": weight, "members": members})
+        return made
 
     def spec(self, device: str, lanes: int) -> DeviceSpec:
         """What the queue core has to know of a device."""
         part = self.promises.get(device, self.promise)
-        spec = DeviceSpec(device, part.shares, lanes, self.policy, part.outside_limit, part.longest_s, part.retries)
-        if part.promised_wait_s is None:
-            return spec
-        shares = shares_for(spec, part.promised_wait_s)
-        return DeviceSpec(device, shares, lanes, self.policy, part.outside_limit, part.longest_s, part.retries)
+        names = ("shares", "outside_limit", "longest_s", "retries", "limit_s")
+        given = {name: getattr(part, name) for name in names}
+        spec = DeviceSpec(device, lanes=lanes, policy=self.policy, **given)
+        return spec if part.promised_wait_s is None else replace(spec, shares=shares_for(spec, part.promised_wait_s))
 
     def promised_wait_s(self, device: str) -> float | None:
         """What the site has promised for a device."""

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import replace
 
 from qloom.broker.events import (
@@ -19,6 +20,7 @@ from qloom.broker.events import (
     Ended,
     Event,
     Finished,
+    LetGo,
     SessionClosed,
     SessionOpened,
     SessionRequested,
@@ -28,23 +30,15 @@ from qloom.broker.events import (
     Submitted,
     TimePassed,
 )
-from qloom.broker.ledger import Ledger
-from qloom.broker.lines import DeviceLine, SessionEntry, TaskEntry, candidate, deadline_us
-from qloom.broker.policies import policy
-from qloom.broker.promise import DeviceSpec
+from qloom.broker.lines import DeviceLine, SessionEntry, TaskEntry, candidate
+from qloom.broker.policies import group, policy
+from qloom.broker.state import QueueState
 from qloom.errors import InputError, Refused
 from qloom.model import QpuHold
 
 
-class QueueCore:
-    """The state of all lines. `handle` is the only way to change it."""
-
-    def __init__(self, devices: list[DeviceSpec], ledger: Ledger | None = None) -> None:
-        self._devices = {spec.name: DeviceLine(spec) for spec in devices}
-        self._sessions: dict[str, SessionEntry] = {}
-        self._tasks: dict[str, TaskEntry] = {}
-        self._orders = 0
-        self.ledger = ledger or Ledger()
+class QueueCore(QueueState):
+    """All lines. `handle` is the only way to change them, once they are as they were."""
 
     def handle(self, event: Event, now_us: int = 0) -> list[Action]:
         """Take one event in; what must be done now comes out, in order."""
@@ -57,6 +51,9 @@ class QueueCore:
             case Advanced(name, state):
                 self._advance_task(name, state, now_us)
                 return []
+            case LetGo(name):
+                device = self._let_go(self._tasks[name], now_us)
+                self._next_head(device, self._tasks[name])
             case Finished():
                 device, actions = self._finish(event, now_us)
             case SessionRequested():
@@ -74,48 +71,6 @@ class QueueCore:
             case TimePassed():
                 return self._expire(now_us)
         return actions + self._serve(device, now_us)
-
-    # Looking
-
-    def is_up(self, device: str) -> bool:
-        """Whether new tasks are started there."""
-        return self._device(device).up
-
-    def state(self, task: str) -> str:
-        """The state of a task that is not over."""
-        return self._tasks[task].state
-
-    def shares(self, device: str) -> int:
-        """How many vQPUs a device offers."""
-        return self._device(device).spec.shares
-
-    def owner(self, device: str) -> str | None:
-        """The session that holds the whole device, if one does."""
-        return self._device(device).owner
-
-    def backlog_s(self, device: str) -> float:
-        """Expected seconds of work that is queued or on a device."""
-        own = self._device(device).spec.name
-        return sum(task.submitted.expected_s for task in self._tasks.values() if task.submitted.device == own)
-
-    def expected_wait_s(self, device: str) -> float:
-        """About how long a new task would wait."""
-        return self.backlog_s(device) / self._device(device).spec.lanes
-
-    def position(self, task: str) -> int:
-        """How many tasks of its device were submitted before this one and are not done."""
-        device = self._tasks[task].submitted.device
-        ahead = [name for name, queued in self._tasks.items() if queued.submitted.device == device]
-        return ahead.index(task)
-
-    def is_idle(self) -> bool:
-        """Whether nothing is queued, executing or held on any device."""
-        return not self._tasks and not self._sessions
-
-    def next_deadline_us(self) -> int | None:
-        """When `TimePassed` should be told at the latest."""
-        deadlines = [deadline for task in self._tasks.values() if (deadline := deadline_us(task)) is not None]
-        return min(deadlines, default=None)
 
     # Tasks
 
@@ -136,10 +91,9 @@ class QueueCore:
         if event.max_wait_s is not None:
             self._require_wait(device, event, session)
         self.ledger.admit_task(event.project, event.job, event.expected_s, now_us)
-        task = TaskEntry(event, "queued", self._next_order(), now_us, now_us)
-        self._tasks[event.task] = task
+        self._add(TaskEntry(event, "queued", self._next_order(), now_us, now_us))
         if session is None:
-            device.outside[event.task] = None
+            device.wait_outside(event.task, group(device.spec.policy, event))
         else:
             session.tasks.append(event.task)
             if len(session.tasks) == 1:
@@ -161,6 +115,7 @@ class QueueCore:
             raise InputError(f"quantum task {name} cannot become {state}: {story}")
         if ON_DEVICE.index(state) > ON_DEVICE.index(task.state):
             task.state, task.since_us = state, now_us
+            self._note_deadline(task)
 
     def _cancel(self, name: str, now_us: int) -> list[Action]:
         task = self._tasks.get(name)
@@ -170,7 +125,7 @@ class QueueCore:
         if task.state != "queued":
             return self._stop(task, "cancelled", "")
         self._leave_line(device, task, now_us)
-        return [self._end(name, "cancelled", "", 0.0, now_us), *self._serve(device, now_us)]
+        return [self._end(name, "cancelled", ""), *self._serve(device, now_us)]
 
     def _stop(self, task: TaskEntry, state: str, reason: str) -> list[Action]:
         already, task.stopping, task.reason = task.stopping, state, reason
@@ -179,7 +134,7 @@ class QueueCore:
     def _leave_line(self, device: DeviceLine, task: TaskEntry, now_us: int) -> None:
         name, session = task.submitted.task, task.submitted.session
         if session is None:
-            del device.outside[name]
+            device.leave_outside(name, group(device.spec.policy, task.submitted))
         elif session in self._sessions:
             tasks = self._sessions[session].tasks
             was_head = tasks[0] == name
@@ -187,52 +142,65 @@ class QueueCore:
             if was_head and tasks:
                 self._become_head(device, self._sessions[session])
 
+    def _let_go(self, task: TaskEntry, now_us: int) -> DeviceLine:
+        """The device is free for the next task, if it was not so before."""
+        name, device = task.submitted.task, self._device(task.submitted.device)
+        if name in device.executing:
+            device.executing.remove(name)
+            task.on_device_s = (now_us - task.since_us) / 1e6 if task.state == "executing" else 0.0
+            if (session := self._sessions.get(task.submitted.session or "")) is not None:
+                session.turn_s += max(0.0, task.on_device_s - task.submitted.expected_s)
+        return device
+
+    def _next_head(self, device: DeviceLine, task: TaskEntry) -> None:
+        """A task has left the device for good: the next of its session may stand in line."""
+        session = self._sessions.get(task.submitted.session or "")
+        if session is not None and session.tasks and not task.let_go:
+            self._become_head(device, session)
+        task.let_go = True
+
     def _finish(self, event: Finished, now_us: int) -> tuple[DeviceLine, list[Action]]:
         task = self._tasks[event.task]
-        submitted = task.submitted
-        device = self._device(submitted.device)
-        on_device_s = (now_us - task.since_us) / 1e6 if task.state == "executing" else 0.0
-        billed_s = on_device_s if event.billed_s is None else event.billed_s
-        device.executing.remove(event.task)
+        device = self._let_go(task, now_us)
+        if not event.attempted:
+            task.attempts -= 1
+        billed_s = task.on_device_s if event.billed_s is None else event.billed_s
+        self.ledger.charge(task.submitted.project, billed_s, now_us)
         if event.fault and not task.stopping and task.attempts <= device.spec.retries:
-            self.ledger.usage.charge(submitted.project, billed_s, now_us)
             self._try_again(device, task, now_us)
             return device, []
         state = task.stopping or ("done" if event.ok and not event.fault else "failed")
         reason = task.reason or ("" if state != "failed" else "the device failed" if event.fault else "it failed")
-        actions: list[Action] = [self._end(event.task, state, reason, billed_s, now_us)]
-        session = self._sessions.get(submitted.session or "")
-        if session is not None and session.tasks:
-            self._become_head(device, session)
-        return device, actions
+        ended = self._end(event.task, state, reason)
+        self._next_head(device, task)
+        return device, [ended]
 
     def _try_again(self, device: DeviceLine, task: TaskEntry, now_us: int) -> None:
         """Back to where it was: the place in the line is kept, so it is the first that can run."""
         task.state, task.since_us = "queued", now_us
+        self._note_deadline(task)
         name, session = task.submitted.task, self._sessions.get(task.submitted.session or "")
         if session is not None:
             session.tasks.appendleft(name)
         else:
-            device.outside = {name: None, **device.outside}
+            device.wait_outside(name, group(device.spec.policy, task.submitted), first=True)
 
-    def _end(self, name: str, state: str, reason: str, billed_s: float, now_us: int) -> Ended:
+    def _end(self, name: str, state: str, reason: str) -> Ended:
         assert state in FINAL  # noqa: S101
-        submitted = self._tasks.pop(name).submitted
-        self.ledger.usage.charge(submitted.project, billed_s, now_us)
-        self.ledger.settle_task(submitted.project, submitted.job, submitted.expected_s, billed_s, now_us)
+        submitted = self._remove(name)
+        self.ledger.settle_task(submitted.project, submitted.job, submitted.expected_s)
         return Ended(name, state, reason)
 
     def _expire(self, now_us: int) -> list[Action]:
         actions: list[Action] = []
-        for name, task in list(self._tasks.items()):
-            due_us = deadline_us(task)
-            if due_us is None or due_us > now_us:
-                continue
+        while (due_us := self.next_deadline_us()) is not None and due_us <= now_us:
+            _, name = heapq.heappop(self._deadlines)
+            task = self._tasks[name]
             if task.state == "queued":
                 device = self._device(task.submitted.device)
                 self._leave_line(device, task, now_us)
                 reason = f"it waited longer than {task.submitted.max_wait_s:g} s"
-                actions += [self._end(name, "expired", reason, 0.0, now_us), *self._serve(device, now_us)]
+                actions += [self._end(name, "expired", reason), *self._serve(device, now_us)]
             else:
                 actions += self._stop(task, "failed", f"it ran longer than {task.submitted.time_limit_s:g} s")
         return actions
@@ -251,9 +219,7 @@ class QueueCore:
     def _close(self, name: str, now_us: int) -> tuple[DeviceLine, list[Action]]:
         session = self._sessions.pop(name)
         device = self._device(session.requested.device)
-        actions: list[Action] = [
-            self._end(task, "cancelled", "its session was closed", 0.0, now_us) for task in session.tasks
-        ]
+        actions: list[Action] = [self._end(task, "cancelled", "its session was closed") for task in session.tasks]
         for task in list(device.executing):
             if self._tasks[task].submitted.session == name:
                 actions += self._stop(self._tasks[task], "cancelled", "its session was closed")
@@ -303,9 +269,8 @@ class QueueCore:
         if device.open:  # one that runs already would go before a session's task that comes next
             patient = patient and self._outside_running(device) < limit
         whole_is_next = bool(device.requests) and self._is_whole(device.requests[0]) and not device.open
-        outside = [self._tasks[name] for name in device.outside] if patient and not whole_is_next else []
-        if device.spec.policy == "fifo":  # only the first of them can be the first of all
-            outside = outside[:1]
+        firsts = device.first_outside() if patient and not whole_is_next else []
+        outside = [self._tasks[name] for name in firsts]
         rule = policy(device.spec.policy)
         return min(
             [*heads, *outside], key=lambda task: rule(candidate(task, now_us), self.ledger.usage), default=None
@@ -321,7 +286,7 @@ class QueueCore:
     def _start(self, device: DeviceLine, task: TaskEntry, now_us: int) -> Start:
         name, session = task.submitted.task, task.submitted.session
         if session is None:
-            del device.outside[name]
+            device.leave_outside(name, group(device.spec.policy, task.submitted))
             if task.attempts == 0:  # a retry is part of the time that is allowed for it
                 for head in self._heads(device):
                     self._tasks[head].outside_ahead += 1
@@ -333,7 +298,7 @@ class QueueCore:
         return Start(name, task.submitted.device)
 
     def _take_turn(self, device: DeviceLine, session: SessionEntry, task: TaskEntry) -> None:
-        """Tasks with the same set-up may share a turn, as long as the turn is no longer than one task may be."""
+        """Tasks with the same set-up may share a turn, as long as it cannot last longer than one task may."""
         continues = session.set_up is not None and session.set_up == task.submitted.set_up
         session.turn_s = task.submitted.expected_s + (session.turn_s if continues else 0.0)
         session.set_up = task.submitted.set_up
@@ -341,12 +306,12 @@ class QueueCore:
     def _become_head(self, device: DeviceLine, session: SessionEntry) -> None:
         """A new head goes to the back of the line, with the tasks from outside that run now ahead of it."""
         head = self._tasks[session.tasks[0]]
-        longest_s = device.spec.longest_s
+        slowest_s, limit_s = device.spec.slowest_s, head.submitted.time_limit_s
         same_turn = (
-            longest_s is not None
+            slowest_s is not None
             and session.set_up is not None
             and session.set_up == head.submitted.set_up
-            and session.turn_s + head.submitted.expected_s <= longest_s
+            and session.turn_s + (head.submitted.expected_s if limit_s is None else limit_s) <= slowest_s
         )
         head.order = 0 if same_turn else self._next_order()
         head.outside_ahead = self._outside_running(device)
@@ -358,13 +323,3 @@ class QueueCore:
 
     def _is_whole(self, session: str) -> bool:
         return self._sessions[session].requested.hold is QpuHold.WHOLE
-
-    def _next_order(self) -> int:
-        self._orders += 1
-        return self._orders
-
-    def _device(self, name: str) -> DeviceLine:
-        try:
-            return self._devices[name]
-        except KeyError:
-            raise InputError(f"no QPU is called {name!r}", hint=f"there is: {', '.join(self._devices)}") from None

@@ -43,6 +43,13 @@ class Advanced:
 
 
 @dataclass(frozen=True)
+class LetGo:
+    """The device is done with a task, so that another can start there; how it ended is told by `Finished`."""
+
+    task: str
+
+
+@dataclass(frozen=True)
 class Finished:
     """The device is done with a task: well, badly, by a fault of its own, or because it was stopped."""
 
@@ -50,6 +57,7 @@ class Finished:
     ok: bool = True
     fault: bool = False  # the device's fault: the task is tried again, if it may be
     billed_s: float | None = None  # what the vendor charges; None: the time it was on the device
+    attempted: bool = True  # False: the device never had it, so that was no attempt
 
 
 @dataclass(frozen=True)
@@ -95,6 +103,7 @@ Event = (
     Submitted
     | Cancelled
     | Advanced
+    | LetGo
     | Finished
     | SessionRequested
     | SessionClosed

@@ -60,6 +60,9 @@ class SessionForm(Form):
     project: Name | None = None
     job: Name | None = None
     key: Name | None = None
+    slurm_job: Annotated[str, Field(pattern=r"^[0-9]{1,10}$")] | None = Field(
+        None, description="The Slurm job that holds the share, where the broker asks for one."
+    )
 
 
 class SharesForm(Form):

@@ -29,8 +29,9 @@ HEARTBEAT_S = 15.0
 
 Answer = dict[str, Any]
 Id = Annotated[str, PathPart(max_length=100)]
-Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for an end.")]
+Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for it.")]
 Key = Annotated[Name | None, Header(alias="Idempotency-Key")]
+LastEvent = Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)]
 
 
 async def _caller(request: Request) -> Caller:
@@ -94,9 +95,9 @@ def _tasks(app: FastAPI, broker: Broker) -> None:
         return await broker.wait(who, view["id"], wait) if wait else view
 
     @app.get("/v1/tasks/{id}")
-    async def status(who: Who, id: Id) -> Answer:
-        """How a task stands: state, place in the queue, expected wait."""
-        return broker.status(who, id)
+    async def status(who: Who, id: Id, wait: Wait = 0.0) -> Answer:
+        """How a task stands: state, place in the queue, expected wait. With `wait`, once it executes or is over."""
+        return await broker.wait_begun(who, id, wait) if wait else broker.status(who, id)
 
     @app.get("/v1/tasks/{id}/result")
     async def result(who: Who, id: Id, wait: Wait = 0.0) -> Answer:
@@ -114,12 +115,12 @@ def _sessions(app: FastAPI, broker: Broker) -> None:
     async def open_session(who: Who, form: SessionForm, wait: Wait = 0.0) -> Answer:
         """Ask for a device or a share of it."""
         hold = hold_named(form.hold)
-        view = await broker.open_session(who, form.device, hold, form.project, form.job, form.key)
+        view = await broker.open_session(who, form.device, hold, form.project, form.job, form.key, form.slurm_job)
         return await broker.wait_open(who, view["id"], wait) if wait else view
 
     @app.get("/v1/sessions/{id}")
     async def session(who: Who, id: Id, wait: Wait = 0.0) -> Answer:
-        """Whether a session is waiting, open or closed."""
+        """Whether a session is waiting, open or closed. Asking counts as using it."""
         return await broker.wait_open(who, id, wait) if wait else broker.session(who, id)
 
     @app.delete("/v1/sessions/{id}")
@@ -179,23 +180,27 @@ def _watching(app: FastAPI, broker: Broker) -> None:
         return Response(metrics.page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/v1/events", response_class=StreamingResponse)
-    async def events(who: Who) -> StreamingResponse:
-        """Changes of your tasks and sessions and of the devices, as server-sent events."""
-        return StreamingResponse(_stream(broker, who), media_type="text/event-stream")
+    async def events(who: Who, last_event_id: LastEvent = None) -> StreamingResponse:
+        """Changes of your tasks and sessions and of the devices, as server-sent events.
+
+        With the id of the last event that was seen, those since then come first; `missed` says that some are gone.
+        """
+        return StreamingResponse(_stream(broker, who, last_event_id), media_type="text/event-stream")
 
 
-async def _stream(broker: Broker, who: Caller) -> AsyncIterator[str]:
-    listener, queue = broker.feed.listen(who)
+async def _stream(broker: Broker, who: Caller, after: str | None = None) -> AsyncIterator[str]:
+    listener, queue = broker.feed.listen(who, after)
     try:
         yield ": qloom\n\n"
         while True:
             try:
-                event = await asyncio.wait_for(queue.get(), HEARTBEAT_S)
+                told = await asyncio.wait_for(queue.get(), HEARTBEAT_S)
             except TimeoutError:
                 yield ": still here\n\n"
                 continue
-            if event is None:
+            if told is None:
                 return
-            yield f"event: {event['event']}\ndata: {json.dumps(event)}\n\n"
+            id, event = told
+            yield f"id: {id}\nevent: {event['event']}\ndata: {json.dumps(event)}\n\n"
     finally:
         broker.feed.leave(listener)

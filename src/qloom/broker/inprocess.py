@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from qloom.aio import see_through
 from qloom.broker import events
 from qloom.broker.core import QueueCore
+from qloom.broker.port import Session
 from qloom.broker.promise import DeviceSpec
 from qloom.errors import PayloadError, QuantumFailed
 from qloom.journal.file import Recorder
@@ -30,7 +31,7 @@ class Device(Protocol):
         """Execute a payload. May be cancelled."""
 
 
-class Session:
+class LocalSession:
     """A hold on a device, or on a share of it."""
 
     def __init__(self, broker: InProcessBroker, id: str, device: str, hold: QpuHold) -> None:
@@ -111,11 +112,11 @@ class InProcessBroker:
 
     # Sessions
 
-    async def open_session(self, device: str, hold: QpuHold) -> Session:
+    async def open_session(self, device: str, hold: QpuHold, job: str) -> Session:
         """Wait in line for a session; if the caller is cancelled, the request is withdrawn."""
         self._require_return(device)
         self._sessions_made += 1
-        session = Session(self, f"s{self._sessions_made}", device, hold)
+        session = LocalSession(self, f"s{self._sessions_made}", device, hold)
         opened = self._opened[session.id] = asyncio.get_running_loop().create_future()
         self._handle(events.SessionRequested(session.id, device, hold))
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from qloom.broker.policies import Usage
@@ -33,7 +34,12 @@ class Ledger:
     usage: Usage = field(default_factory=Usage)
 
     def __post_init__(self) -> None:
-        self.usage.weights.update({project.name: project.weight for project in self.projects.values()})
+        self.know(self.projects.values())
+
+    def know(self, projects: Iterable[Project]) -> None:
+        """These are the projects from now on; what they have used stays as it is."""
+        self.projects = {project.name: project for project in projects}
+        self.usage.weights = {project.name: project.weight for project in self.projects.values()}
 
     def admit_task(self, project: str, job: str, expected_s: float, now_us: int) -> None:
         """Refuse a task that its project may not have, or reserve its seconds."""
@@ -52,14 +58,23 @@ class Ledger:
         if count == 0:
             busy = [name for name, tasks in self.tasks.items() if tasks > 0]
             self.usage.begin(project, busy, now_us)
-        self.tasks[project] = count + 1
-        self.reserved_s[project] = self.reserved_s.get(project, 0.0) + expected_s
+        self.take_task(project, job, expected_s)
 
-    def settle_task(self, project: str, job: str, expected_s: float, billed_s: float, now_us: int) -> None:
-        """A task is over: what was reserved becomes what was used."""
+    def take_task(self, project: str, job: str, expected_s: float) -> None:
+        """Count a task that was admitted, and reserve its seconds."""
+        self.tasks[project] = self.tasks.get(project, 0) + 1
+        self.reserved_s[project] = self.reserved_s.get(project, 0.0) + expected_s
+        self.jobs[job] = self.jobs.get(job, 0) + 1
+
+    def charge(self, project: str, billed_s: float, now_us: int) -> None:
+        """A device was used, by an attempt that may have failed."""
+        self.used_s[project] = self.used_s.get(project, 0.0) + billed_s
+        self.usage.charge(project, billed_s, now_us)
+
+    def settle_task(self, project: str, job: str, expected_s: float) -> None:
+        """A task is over: nothing is reserved for it any more."""
         self.tasks[project] -= 1
         self.reserved_s[project] -= expected_s
-        self.used_s[project] = self.used_s.get(project, 0.0) + billed_s
         self._leave_job(job)
 
     def admit_session(self, project: str, job: str) -> None:
@@ -69,7 +84,12 @@ class Ledger:
         if known.max_sessions is not None and count >= known.max_sessions:
             raise Refused(f"project {project} has {count} sessions at once and may have no more")
         self._admit_job(job)
-        self.sessions[project] = count + 1
+        self.take_session(project, job)
+
+    def take_session(self, project: str, job: str) -> None:
+        """Count a session that was admitted."""
+        self.sessions[project] = self.sessions.get(project, 0) + 1
+        self.jobs[job] = self.jobs.get(job, 0) + 1
 
     def end_session(self, project: str, job: str) -> None:
         """A session is over."""
@@ -79,7 +99,6 @@ class Ledger:
     def _admit_job(self, job: str) -> None:
         if self.max_jobs is not None and job not in self.jobs and len(self.jobs) >= self.max_jobs:
             raise Refused(f"{self.max_jobs} hybrid jobs use the QPUs already", hint="try again when one has ended")
-        self.jobs[job] = self.jobs.get(job, 0) + 1
 
     def _leave_job(self, job: str) -> None:
         self.jobs[job] -= 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from qloom.broker.events import SessionRequested, Submitted
@@ -20,6 +21,8 @@ class TaskEntry:
     queued_us: int
     since_us: int  # of the present state
     attempts: int = 0
+    on_device_s: float = 0.0  # of the last attempt
+    let_go: bool = False  # the device is done with it, and its answer is on the way
     outside_ahead: int = 0  # tasks from outside that were started while this one was the head of its session
     stopping: str = ""  # the state it will have once the device has let go of it
     reason: str = ""
@@ -32,7 +35,7 @@ class SessionEntry:
     requested: SessionRequested
     is_open: bool = False
     tasks: deque[str] = field(default_factory=deque)  # queued ones
-    turn_s: float = 0.0  # expected seconds of the present turn
+    turn_s: float = 0.0  # seconds of the present turn: expected ones, and those that were more
     set_up: str | None = None
 
 
@@ -44,9 +47,27 @@ class DeviceLine:
     up: bool = True
     requests: deque[str] = field(default_factory=deque)  # sessions that want to be opened
     open: dict[str, None] = field(default_factory=dict)
-    outside: dict[str, None] = field(default_factory=dict)  # queued tasks from outside any session
+    outside: dict[Hashable, OrderedDict[str, None]] = field(default_factory=dict)  # queued, by the policy's groups
     executing: list[str] = field(default_factory=list)
     owner: str | None = None
+    backlog_us: int = 0  # expected, of all that is queued or executing
+
+    def wait_outside(self, task: str, group: Hashable, *, first: bool = False) -> None:
+        """Put a task from outside any session in its line."""
+        line = self.outside.setdefault(group, OrderedDict())
+        line[task] = None
+        line.move_to_end(task, last=not first)
+
+    def leave_outside(self, task: str, group: Hashable) -> None:
+        """Take it out."""
+        line = self.outside[group]
+        del line[task]
+        if not line:
+            del self.outside[group]
+
+    def first_outside(self) -> list[str]:
+        """Those that can be next: the first of each group."""
+        return [next(iter(line)) for line in self.outside.values()]
 
 
 def candidate(task: TaskEntry, now_us: int) -> Candidate:
@@ -58,6 +79,6 @@ def candidate(task: TaskEntry, now_us: int) -> Candidate:
 def deadline_us(task: TaskEntry) -> int | None:
     if task.state == "queued" and task.submitted.max_wait_s is not None:
         return task.queued_us + round(task.submitted.max_wait_s * 1e6)
-    if task.state == "executing" and task.submitted.time_limit_s is not None and not task.stopping:
+    if task.state == "executing" and task.submitted.time_limit_s is not None and not (task.stopping or task.let_go):
         return task.since_us + round(task.submitted.time_limit_s * 1e6)
     return None

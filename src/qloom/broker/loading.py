@@ -43,6 +43,7 @@ def load_tasks(store: Store) -> list[Live]:
             device_id=row["device_id"],
             reattached=row["token"] is not None,
             stop_wanted=bool(row["unwanted"]),
+            billed_s=row["billed_s"],
         )
         for row in rows
     ]

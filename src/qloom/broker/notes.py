@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from qloom.broker.core import QueueCore
 from qloom.broker.devices.base import Device
 from qloom.broker.feed import Feed
 from qloom.broker.ledger import Ledger, Project
 from qloom.broker.policies import Usage
 from qloom.broker.problems import StoreFull
 from qloom.broker.promise import DeviceSpec
-from qloom.broker.rebuild import new_core
 from qloom.broker.records import Live, LiveSession
 from qloom.broker.store import Store
 from qloom.ports import Clock
@@ -39,7 +39,7 @@ class Notes:
     ) -> None:
         self.store = store
         self.clock = clock
-        self.feed = Feed()
+        self.feed = Feed(f"{clock.now_us():x}")
         self.devices = {device.description.name: device for device in devices}
         kept = {str(row["name"]): row for row in store.rows("SELECT * FROM devices")}
         self.drained = {name: bool(kept[name]["drained"]) if name in kept else False for name in self.devices}
@@ -52,12 +52,13 @@ class Notes:
             {project.name: project for project in projects},
             max_jobs,
             used_s={str(row["name"]): float(row["used_s"]) for row in store.rows("SELECT * FROM projects")},
-            usage=Usage(half_life_s=half_life_s, _seconds=usage["seconds"], _as_of_us=usage["as_of_us"]),
+            usage=Usage(half_life_s=half_life_s, seconds=usage["seconds"], as_of_us=usage["as_of_us"]),
         )
-        self.core = new_core(list(self.specs.values()), ledger)
+        self.core = QueueCore(list(self.specs.values()), ledger)
         self.live: dict[str, Live] = {}
         self.sessions: dict[str, LiveSession] = {}
-        self.waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self.waiters: dict[str, list[asyncio.Future[None]]] = {}  # for the end of a task
+        self.begun_waiters: dict[str, list[asyncio.Future[None]]] = {}  # for its execution, or its end
         self._floor_us = int(store.get("clock_us", "0"))
 
     def now_us(self) -> int:
@@ -89,15 +90,16 @@ class Notes:
         self.store.stage(sql, state, executing_us, task, group=task)
 
     def note_requeued(self, task: Live) -> None:
-        """A task has to wait again."""
+        """A task has to wait again; what its attempt cost is part of the same commit."""
         LOG.info("task %s goes back to the queue: %s", task.id, task.error)
         task.state, task.token, task.device_id, task.executing_us = "queued", None, None, None
         task.reattached = False
         self.store.stage(
-            "UPDATE tasks SET state = 'queued', attempts = ?, executing_us = NULL WHERE id = ?",
-            *(task.attempts, task.id),
+            "UPDATE tasks SET state = 'queued', attempts = ?, executing_us = NULL, billed_s = ? WHERE id = ?",
+            *(task.attempts, task.billed_s, task.id),
             group=task.id,
         )
+        self._stage_usage(task.project)
         self.publish(task)
 
     def note_end(self, task: Live, state: str, reason: str) -> None:
@@ -106,7 +108,7 @@ class Notes:
             self._over(task)
             return
         now_us = self.now_us()
-        stage, ledger = self.store.stage, self.core.ledger
+        stage = self.store.stage
         task.over = True  # its state is seen as it was until this is durable
         stage(
             "UPDATE tasks SET state = ?, reason = ?, ended_us = ?, billed_s = ?, attempts = ? WHERE id = ?",
@@ -116,21 +118,32 @@ class Notes:
         if state == "done":
             stage("INSERT OR REPLACE INTO results VALUES (?, ?)", task.id, task.result, group=task.id)
         stage("DELETE FROM payloads WHERE task = ?", task.id, group=task.id)
-        stage(
-            "INSERT INTO projects VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET used_s = excluded.used_s",
-            *(task.project, ledger.used_s.get(task.project, 0.0)),
-        )
-        self.store.put("usage", json.dumps({"seconds": ledger.usage._seconds, "as_of_us": ledger.usage._as_of_us}))
+        self._stage_usage(task.project)
         self.store.put("clock_us", str(now_us))
         if (session := self.sessions.get(task.submitted.session or "")) is not None:
             session.used_us = now_us
         self.store.then(lambda error: self._over(task), task.id)
         self.publish(task, state=state, ended_us=now_us, reason=reason, billed_s=task.billed_s)
 
+    def _stage_usage(self, project: str) -> None:
+        ledger = self.core.ledger
+        self.store.stage(
+            "INSERT INTO projects VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET used_s = excluded.used_s",
+            *(project, ledger.used_s.get(project, 0.0)),
+        )
+        self.store.put("usage", json.dumps(ledger.usage.as_dict()))
+
     def _over(self, task: Live) -> None:
         """Those who wait for a task may know that it is over: that is durable, or it was never accepted."""
         self.live.pop(task.id, None)
+        self.begun(task)
         for waiter in self.waiters.pop(task.id, []):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def begun(self, task: Live) -> None:
+        """Those who wait for a task may know that it executes, or is over."""
+        for waiter in self.begun_waiters.pop(task.id, []):
             if not waiter.done():
                 waiter.set_result(None)
 

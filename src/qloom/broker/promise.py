@@ -23,27 +23,33 @@ class DeviceSpec:
     lanes: int = 1  # tasks that the device itself runs at once
     policy: str = "fifo"
     outside_limit: int = 1  # tasks from outside any session that may go before a session's (B)
-    longest_s: float | None = None  # the longest task that is admitted (S_max); None: any, and nothing is promised
+    longest_s: float | None = None  # the longest task that is admitted; None: any, and nothing is promised
     retries: int = 0  # how often a task is tried again after a fault of the device
+    limit_s: float | None = None  # execution is ended after that; None: after longest_s
 
     def __post_init__(self) -> None:
         if self.shares < 1 or self.lanes < 1 or self.outside_limit < 0 or self.retries < 0:
             raise InputError(f"QPU {self.name}: shares and lanes are at least 1, limits and retries at least 0")
 
+    @property
+    def slowest_s(self) -> float | None:
+        """The longest that an admitted task can execute (S_max)."""
+        return None if self.longest_s is None else max(self.longest_s, self.limit_s or 0.0)
+
     def promised_wait_s(self, shares: int | None = None) -> float | None:
         """The longest wait of a session's task with `shares` sessions; None if nothing can be promised."""
-        if self.longest_s is None or self.policy not in CAN_PROMISE:
+        if self.slowest_s is None or self.policy not in CAN_PROMISE:
             return None
-        return ((shares or self.shares) - 1 + self.outside_limit) * self.longest_s * (1 + self.retries)
+        return ((shares or self.shares) - 1 + self.outside_limit) * self.slowest_s * (1 + self.retries)
 
 
 def shares_for(spec: DeviceSpec, wait_s: float) -> int:
     """How many shares a device may offer if no session's task is to wait for longer than `wait_s`."""
-    if spec.longest_s is None or spec.policy not in CAN_PROMISE:
+    if spec.slowest_s is None or spec.policy not in CAN_PROMISE:
         raise InputError(
             f"QPU {spec.name} cannot promise a wait under policy {spec.policy}", hint="use fifo and set longest_s"
         )
-    shares = math.floor(wait_s / (spec.longest_s * (1 + spec.retries)) + 1 - spec.outside_limit + 1e-9)
+    shares = math.floor(wait_s / (spec.slowest_s * (1 + spec.retries)) + 1 - spec.outside_limit + 1e-9)
     if shares < 1:
         least_s = spec.promised_wait_s(1)
         raise InputError(

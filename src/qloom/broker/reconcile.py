@@ -14,7 +14,8 @@ TOLERANCE_S, TOLERANCE = 0.01, 0.01
 def differences(store: Store, description: Description, vendor: dict[str, float]) -> list[dict[str, Any]]:
     """One row per difference: `vendor` is billed seconds by task id, as far as the vendor tells.
 
-    An emulated device forgets its books with each restart, so what it does not list means nothing.
+    An emulated device forgets its books with each restart, and some vendors show none: what such a device does not
+    list means nothing.
     """
     device = description.name
     rows: list[dict[str, Any]] = []
@@ -26,7 +27,7 @@ def differences(store: Store, description: Description, vendor: dict[str, float]
             known[id] = None
         theirs_s = vendor.get(id) if id is not None else None
         problem = _problem(row["outcome"], id, row["ended_us"], billed_s, theirs_s)
-        if problem == NOT_LISTED and description.emulated:
+        if problem == NOT_LISTED and (description.emulated or not description.tells_billed_s):
             continue
         if problem:
             seconds = {"ours_s": billed_s, "vendor_s": theirs_s}

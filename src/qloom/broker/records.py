@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from qloom.broker.devices.base import Envelope
-from qloom.broker.events import Submitted
+from qloom.broker.events import SessionRequested, Submitted
 from qloom.broker.problems import Forbidden
+from qloom.broker.state import KnownSession, KnownTask
 from qloom.errors import InputError
 from qloom.model import QpuHold
 
@@ -22,6 +23,7 @@ class Caller:
     user: str
     projects: tuple[str, ...] = ("default",)
     admin: bool = False
+    uid: int | None = None  # on this machine, if a credential said so
 
     def project(self, wanted: str | None) -> str:
         """The project to charge: the one that was named, or the caller's first."""
@@ -53,13 +55,15 @@ class Order:
     key: str | None = None  # the same key never makes a second task
 
     def digest(self) -> str:
-        """What a key stands for."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True, default=str).encode()).hexdigest()
+        """What a key stands for, in whichever session: a run that was killed and resumed has another one."""
+        envelope = vars(self.envelope)  # not `asdict`: that copies a large body
+        whole = {**vars(self), "session": None, "envelope": envelope}
+        return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def envelope_text(envelope: Envelope) -> str:
     """As the store keeps it."""
-    return json.dumps(asdict(envelope), allow_nan=False)
+    return json.dumps(vars(envelope), allow_nan=False)
 
 
 def envelope_from(text: str) -> Envelope:
@@ -82,6 +86,7 @@ class Live:
     attempts: int = 0
     started_us: int | None = None  # first handed over
     executing_us: int | None = None  # of the present attempt
+    let_go_us: int | None = None  # when its device was done with it
     token: str | None = None  # of the present attempt
     device_id: str | None = None
     reattached: bool = False  # whether another run of the broker handed it over
@@ -90,8 +95,13 @@ class Live:
     refused: bool = False  # it could not be stored, so it was never accepted
     result: str | None = None
     error: str = ""
-    billed_s: float | None = None
+    billed_s: float | None = None  # by all attempts
     runner: asyncio.Task[None] | None = None
+
+    def known(self) -> KnownTask:
+        """As the queue core takes it up after a restart."""
+        since_us = self.executing_us or self.started_us or self.submitted_us
+        return KnownTask(self.submitted, self.state, self.attempts, self.submitted_us, since_us)
 
     def view(self) -> dict[str, Any]:
         """What its owners see."""
@@ -136,6 +146,11 @@ class LiveSession:
     turn_us: int = 0
     used_us: int = 0
     waiters: list[asyncio.Future[None]] = field(default_factory=list)
+
+    def known(self) -> KnownSession:
+        """As the queue core takes it up after a restart."""
+        requested = SessionRequested(self.id, self.device, self.hold, self.project, self.job)
+        return KnownSession(requested, self.state == "open", self.turn_us)
 
     def view(self) -> dict[str, Any]:
         """What its owners see."""

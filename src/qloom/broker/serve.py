@@ -22,8 +22,10 @@ from qloom.broker.clock import ServiceClock
 from qloom.broker.config import BrokerConfig, split_address
 from qloom.broker.devices.base import Device
 from qloom.broker.http import make_app
+from qloom.broker.members import Members, kept_accounts, projects_of
 from qloom.broker.munge import Munge
 from qloom.broker.shell import Broker
+from qloom.broker.slurm import SlurmSite
 from qloom.broker.store import Store
 from qloom.broker.tokens import Tokens
 from qloom.errors import InputError
@@ -47,9 +49,14 @@ def _real_device(values: Mapping[str, Any]) -> Device:
 async def _serve(config: BrokerConfig, make_device: MakeDevice) -> None:
     with _alone(config.store_path):
         async with running(config, make_device) as broker:
+            auth = authenticator(config)
+            if config.slurm.projects:
+                members = Members(config, broker, auth, slurm_site(config))
+                await members.refresh()
+                broker.spawn(members.keep())
             app = make_app(
                 broker,
-                authenticator(config),
+                auth,
                 max_bytes=config.limits.max_bytes,
                 requests_per_s=config.limits.requests_per_s,
                 burst=config.limits.burst,
@@ -107,7 +114,7 @@ async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterato
         [config.spec(device.description.name, device.description.lanes) for device in devices],
         store,
         ServiceClock(int(store.get("clock_us", "0"))),
-        projects=config.ledger_projects(),
+        projects=projects_of(config, kept_accounts(store) if config.slurm.projects else {}),
         max_jobs=config.limits.max_jobs,
         half_life_s=config.half_life_s,
         keep_s=config.limits.keep_results_s,
@@ -115,6 +122,7 @@ async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterato
         poll_s=config.poll_s,
         promised_wait_s=promised,
         on_device_change=_hook(config.hook) if config.hook else None,
+        slurm=slurm_site(config) if config.slurm.require_job else None,
     )
     try:
         await broker.start()
@@ -123,13 +131,18 @@ async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterato
         await broker.close()
 
 
+def slurm_site(config: BrokerConfig) -> SlurmSite:
+    """Slurm, as a config says."""
+    return SlurmSite(config.slurm.gres, config.slurm.timeout_s)
+
+
 def authenticator(config: BrokerConfig) -> Authenticator:
     """Who may, as a config says."""
     methods = config.auth.methods
     return Authenticator(
         methods,
         Tokens(config.tokens_path) if "token" in methods else None,
-        {name: part.members for name, part in config.projects.items()},
+        {name: part.members for name, part in config.projects_with({}).items()},
         config.auth.admins,
         Munge(socket=config.auth.munge_socket) if "munge" in methods else None,
     )

@@ -79,6 +79,7 @@ class Broker(SessionDesk, TaskDesk):
             "state": self.states[name],
             "drained": self.drained[name],
             "up": up,
+            "held": self.core.owner(name) is not None,  # all of it, by one session
             "policy": spec.policy,
             "shares": spec.shares,
             "longest_s": spec.longest_s,

@@ -78,7 +78,7 @@ class TaskDesk(Desk):
         """Where a wait is promised, no task may run for longer than the promise is made with."""
         spec = self.specs[device]
         whole = session is not None and session.hold is QpuHold.WHOLE
-        limits = [order.time_limit_s, None if whole or spec.promised_wait_s() is None else spec.longest_s]
+        limits = [order.time_limit_s, None if whole or spec.promised_wait_s() is None else spec.slowest_s]
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _stage(self, task: Live, digest: str, text: str) -> None:
@@ -118,20 +118,10 @@ class TaskDesk(Desk):
             raise NotFound(f"there is no task {task}")
         if view["project"] not in who.projects:
             view["name"] = None
-        if view["state"] == "queued":
-            view["position"], ahead_s = self._ahead(task, view["device"])
+        if view["state"] == "queued" and live is not None:
+            view["position"], ahead_s = (0, 0.0) if live.over else self.core.ahead(task)
             view["expected_wait_s"] = ahead_s if self.core.is_up(view["device"]) else None
         return view
-
-    def _ahead(self, task: str, device: str) -> tuple[int, float]:
-        """How many tasks of its device came before this one and are not over, and how long they take."""
-        ahead, seconds = 0, 0.0
-        for other in self.live.values():
-            if other.id == task:
-                break
-            if other.submitted.device == device:
-                ahead, seconds = ahead + 1, seconds + other.submitted.expected_s
-        return ahead, seconds / self.specs[device].lanes
 
     def result(self, who: Caller, task: str) -> View:
         """The status, and for a task that is done its result."""
@@ -145,17 +135,35 @@ class TaskDesk(Desk):
 
     async def wait(self, who: Caller, task: str, within_s: float | None = None) -> View:
         """`result` once the task is over, or when the time is up."""
-        view = self.result(who, task)
-        if task not in self.live:
-            return view
-        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiters.setdefault(task, []).append(over)
-        try:
-            await self.within(over, within_s)
-        finally:
-            if over in (waiting := self.waiters.get(task, [])):
-                waiting.remove(over)
+        if self._live(who, task) is not None:
+            await self._told(self.waiters, task, within_s)
         return self.result(who, task)
+
+    async def wait_begun(self, who: Caller, task: str, within_s: float | None = None) -> View:
+        """`status` once the task executes or is over, or when the time is up."""
+        live = self._live(who, task)
+        if live is not None and live.state != "executing":
+            await self._told(self.begun_waiters, task, within_s)
+        return self.status(who, task)
+
+    def _live(self, who: Caller, task: str) -> Live | None:
+        """A task that is not over; where it stands in the queue, which takes a while, is not looked up."""
+        live = self.live.get(task)
+        if live is not None and not self.may_see(who, live.project):
+            raise NotFound(f"there is no task {task}")
+        return live
+
+    async def _told(self, waiters: dict[str, list[asyncio.Future[None]]], task: str, within_s: float | None) -> None:
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiters.setdefault(task, []).append(told)
+        try:
+            await self.within(told, within_s)
+        finally:
+            waiting = waiters.get(task, [])
+            if told in waiting:
+                waiting.remove(told)
+            if not waiting:
+                waiters.pop(task, None)
 
     async def cancel(self, who: Caller, task: str) -> View:
         """A task is no longer wanted: it leaves the queue, or is taken back from its device."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import time
 from pathlib import Path
@@ -17,7 +18,9 @@ from qloom.broker.problems import BY_NAME, NoBroker
 from qloom.errors import InputError, QloomError
 from qloom.journal.home import home
 
+LOG = logging.getLogger("qloom.broker")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+PATIENCE_S = 5.0  # after that, whoever waits is told why
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # a connection costs more than a task
 
 
@@ -37,8 +40,14 @@ def find_token() -> str | None:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
 
 
+def find_munge() -> Munge | None:
+    """Munge, if $QLOOM_BROKER_MUNGE is set: to munged's socket, or to 1 for the usual one."""
+    given = os.environ.get("QLOOM_BROKER_MUNGE")
+    return Munge(socket=given if "/" in given else None) if given else None
+
+
 class Transport:
-    """One connection to a broker: `unix:PATH`, `http://HOST:PORT` or `https://...`."""
+    """One connection to a broker: `unix:PATH` or a path, `http://HOST:PORT` or `https://...`."""
 
     def __init__(
         self,
@@ -50,9 +59,12 @@ class Transport:
         http: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self.address = address or os.environ.get("QLOOM_BROKER") or default_address()
-        self._token = token if token is not None else find_token()
-        self._munge = munge
+        if self.address.startswith("/"):
+            self.address = f"unix:{self.address}"
+        self._munge = munge or (find_munge() if token is None else None)
+        self._token = token if token is not None or self._munge is not None else find_token()
         self._retry_s = retry_s
+        self._told = False  # that the broker is away
         if self.address.startswith("unix:"):
             http = http or httpx.AsyncHTTPTransport(uds=self.address.removeprefix("unix:"), limits=LIMITS)
             base = "http://broker"
@@ -69,7 +81,8 @@ class Transport:
         """Send a request, again if need be, and return its answer; raises what the broker answered."""
         content = json.dumps(body).encode() if body is not None else b""
         query = {**(params or {}), **({"wait": wait_s} if wait_s else {})}
-        deadline_s, pause_s = time.monotonic() + self._retry_s, FIRST_PAUSE_S
+        began_s, pause_s = time.monotonic(), FIRST_PAUSE_S
+        deadline_s = began_s + self._retry_s
         while True:
             request = self._http.build_request(
                 method, path, content=content, params=query or None, timeout=httpx.Timeout(30.0, read=wait_s + 30.0)
@@ -86,7 +99,11 @@ class Transport:
                     raise NoBroker(
                         f"no broker answers at {self.address} ({what})", hint="is qloom broker serve running?"
                     ) from None
+                if not self._told and time.monotonic() > began_s + PATIENCE_S:
+                    LOG.warning("no broker answers at %s: trying again", self.address)
+                    self._told = True
             else:
+                self._told = False
                 if response.status_code not in (429, 502, 503) or time.monotonic() + pause_s > deadline_s:
                     return _read(response)
             await asyncio.sleep(pause_s)

@@ -61,7 +61,8 @@ def token(
         count = tokens.revoke(name)
         print(json.dumps({"user": name, "revoked": count}) if as_json else f"{count} revoked")
         return
-    unknown = [one for one in project if one not in settings.projects]
+    known_here = not settings.slurm.projects  # otherwise Slurm knows more
+    unknown = [one for one in project if known_here and one not in settings.projects]
     if unknown:
         raise InputError(f"there is no project {unknown[0]}", hint=f"there is: {', '.join(settings.projects)}")
     if not project and not admin:

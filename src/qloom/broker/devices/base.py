@@ -22,7 +22,7 @@ class Description:
     name: str
     technology: str
     qubits: int  # the largest problem: variables, qubits or atoms
-    payloads: tuple[str, ...]  # of "qubo", "openqasm3", "pulser"
+    payloads: tuple[str, ...]  # of "qubo", "openqasm3", "pulser", "qrmi", "delay"
     set_up_s: float = 0.0
     per_shot_s: float = 0.0
     lanes: int = 1  # tasks at once

@@ -194,6 +194,7 @@ class EmulatedDevice:
                 return
             task = self._queue.popleft()
             if self._takes_no_time(task):
+                task.answer = task.envelope.body
                 self._finish(task, Status("done", billed_s=0.0))
                 continue
             self._busy[task.id] = None
@@ -222,8 +223,8 @@ class EmulatedDevice:
             await asyncio.sleep((whole_s - set_up_s) / (2 if task.fault == "fail" else 1))
             if task.fault == "fail":
                 status = Status("failed", loop.time() - task.began_s, "the device failed (injected)", fault=True)
-            elif solving is not None:
-                task.answer = await solving
+            else:
+                task.answer = task.envelope.body if solving is None else await solving
         except asyncio.CancelledError:
             status = Status("cancelled", billed_s=loop.time() - task.began_s)
         except ChildDied as error:

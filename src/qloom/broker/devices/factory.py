@@ -14,12 +14,12 @@ from qloom.broker.devices.windows import window_from
 from qloom.broker.technologies import technology
 from qloom.errors import InputError
 
-# kind: technology, payloads, the largest problem if nothing else is said
+# kind: technology, payloads; an emulated device takes delays as well, which only use its time
 EMULATED: dict[str, tuple[str, tuple[str, ...]]] = {
-    "annealing": ("annealer", ("qubo",)),
-    "exact": ("annealer", ("qubo",)),
-    "qaoa": ("superconducting", ("openqasm3", "qubo")),
-    "pulser": ("neutral-atoms", ("pulser",)),
+    "annealing": ("annealer", ("qubo", "delay")),
+    "exact": ("annealer", ("qubo", "delay")),
+    "qaoa": ("superconducting", ("openqasm3", "qubo", "delay")),
+    "pulser": ("neutral-atoms", ("pulser", "delay")),
 }
 KINDS = (*EMULATED, "qrmi", "process")
 COMMON = ("kind", "name", "technology", "profile", "qubits", "lanes", "set_up_s", "per_shot_s", "local_addressing",

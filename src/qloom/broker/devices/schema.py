@@ -15,7 +15,7 @@ MEANINGS = {
     "name": "What users call the device.",
     "technology": "superconducting, neutral-atoms, trapped-ion, annealer or photonic.",
     "qubits": "The largest problem that it takes: variables, qubits or atoms.",
-    "payloads": "Kinds of payload that it takes.",
+    "payloads": "Kinds of payload that it takes; a delay only uses the time of an emulated device.",
     "set_up_s": "Seconds before the first shot of a task.",
     "per_shot_s": "Seconds for each shot of each circuit.",
     "lanes": "Tasks that it runs at once.",
@@ -42,7 +42,11 @@ def device_schema() -> dict[str, Any]:
             entry: dict[str, Any] = {"type": SIMPLE[kind]}
         else:  # the only other type is a tuple of text
             assert typing.get_origin(kind) is tuple and not isinstance(kind, types.UnionType)  # noqa: S101, PT018
-            entry = {"type": "array", "items": {"enum": ["qubo", "openqasm3", "pulser", "qrmi"]}, "minItems": 1}
+            entry = {
+                "type": "array",
+                "items": {"enum": ["qubo", "openqasm3", "pulser", "qrmi", "delay"]},
+                "minItems": 1,
+            }
         if field.name in LEAST:
             entry["minimum"] = LEAST[field.name]
         if field.default is dataclasses.MISSING:

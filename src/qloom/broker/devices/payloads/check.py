@@ -36,8 +36,7 @@ def check_envelope(description: Description, envelope: Envelope) -> None:
 
 def check_frame(description: Description, envelope: Envelope) -> None:
     """What holds for every kind: the kind itself, shots, seconds and options."""
-    kinds = (*description.payloads, "delay") if description.emulated else description.payloads
-    if envelope.kind not in kinds:
+    if envelope.kind not in description.payloads:
         takes = ", ".join(description.payloads)
         raise PayloadError(f"{description.name} takes {takes}, not {envelope.kind!r}")
     shots, seconds = envelope.shots, envelope.seconds

@@ -1,0 +1,38 @@
+"""What a job asks of a broker, whether it is in this process (`inprocess.py`) or behind HTTP (`remote.py`)."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from qloom.journal.file import Recorder
+from qloom.model import QpuHold, QuantumWork
+
+
+class Session(Protocol):
+    """A hold on a device, or on a share of it."""
+
+    id: str
+    device: str
+    hold: QpuHold
+
+    async def close(self) -> None:
+        """End the hold, once its tasks are done. May be called again."""
+
+
+class BrokerPort(Protocol):
+    """The way to the QPUs, shared by all jobs of a run."""
+
+    def choose(self, name: str | None) -> str:
+        """The device to use: the one that was named, or else the one that is up with the least to do."""
+
+    def expected_wait_s(self, name: str, session: str | None = None) -> float | None:
+        """Seconds until a new task would start; None while the device is away, or held by another session."""
+
+    async def open_session(self, device: str, hold: QpuHold, job: str) -> Session:
+        """Wait in line for a session; if the caller is cancelled, the request is withdrawn."""
+
+    async def run(self, work: QuantumWork, device: str, session: Session | None, recorder: Recorder) -> Any:
+        """Queue a payload and wait for its answer; if the caller is cancelled, so is the task."""
+
+    async def close(self) -> None:
+        """Let go of everything. Jobs that ended well have left nothing."""

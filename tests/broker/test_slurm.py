@@ -1,0 +1,206 @@
+"""Slurm's accounts as projects, and sessions only for jobs that hold a share. Outputs as Slurm 22.05 prints them."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import os
+import pwd
+
+import pytest
+
+from qloom.broker.auth import Authenticator
+from qloom.broker.config import config_from
+from qloom.broker.members import Members
+from qloom.broker.problems import Forbidden, Unavailable
+from qloom.broker.promise import DeviceSpec
+from qloom.broker.records import Caller
+from qloom.broker.slurm import Account, SlurmSite, read_accounts, read_held
+from qloom.broker.store import Store
+from qloom.broker.sync import SyncBrokerClient
+from qloom.errors import InputError, Refused
+from qloom.model import QpuHold
+from tests.broker.fakes import FakeDevice, Vendor, broker_on
+from tests.broker.processes import Service
+
+ASSOCIATIONS = """\
+root||1
+root|root|1
+chemistry||0
+chemistry|daemon|parent
+chemistry|nobody|1
+physics||3
+physics|daemon|1
+"""
+ME = os.getuid()
+SQUEUE = {
+    "1": f"1|{ME}|RUNNING|cpu=1,node=1,billing=1,gres/qpu=2|\n",
+    "2": f"2|{ME}|RUNNING|cpu=1,node=1,billing=1|\n3|{ME}|RUNNING|cpu=1,node=1,billing=1,gres/qpu=1|\n",
+    "4": f"4|{ME + 1}|RUNNING|cpu=1,node=1,billing=1,gres/qpu=8|\n",
+    "5": f"5|{ME}|CANCELLED|cpu=1,node=1,billing=1,gres/qpu=8|\n",
+    "6": f"6|{ME}|RUNNING|cpu=1,node=1,billing=1,gres/qpubits=8,gres/qpu:fast=8|\n",
+}
+WHO = Caller("me", ("physics",), uid=ME)
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    """Stand-ins for Slurm's commands, first on the path."""
+    (tmp_path / "assoc").write_text(ASSOCIATIONS)
+    for job, text in SQUEUE.items():
+        (tmp_path / f"job-{job}").write_text(text)
+    scripts = {
+        "sacctmgr": f'[ "$*" = "-nP show assoc format=account,user,fairshare" ] && cat {tmp_path}/assoc',
+        "squeue": f'shift 4; cat {tmp_path}/job-$1 2>/dev/null || {{ echo "slurm_load_jobs error: Invalid job id '
+        'specified" >&2; exit 1; }',
+    }
+    for name, script in scripts.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return SlurmSite(timeout_s=5.0)
+
+
+def test_accounts_are_projects_with_members_and_weights():
+    assert read_accounts(ASSOCIATIONS) == {
+        "root": Account(1.0, ("root",)),
+        "chemistry": Account(0.001, ("daemon", "nobody")),
+        "physics": Account(3.0, ("daemon",)),
+    }
+    assert read_accounts("") == {}
+
+
+def test_only_the_gres_that_was_meant_counts():
+    assert read_held(SQUEUE["2"], "qpu") == [(ME, "RUNNING", 0), (ME, "RUNNING", 1)]
+    assert read_held(SQUEUE["6"], "qpu") == [(ME, "RUNNING", 0)]
+    assert read_held(SQUEUE["6"], "qpu:fast") == [(ME, "RUNNING", 8)]
+    assert read_held("nonsense\n\n||", "qpu") == []
+
+
+def test_a_job_is_the_callers_own_and_runs(site):
+    async def main():
+        assert await site.shares_of(WHO, "1") == 2
+        assert await site.shares_of(WHO, "2") == 1  # a job of two components
+        assert await site.shares_of(Caller(getpass.getuser()), "1") == 2  # known by name: a token
+        for job in ("4", "99"):  # somebody else's, and none at all: nobody is told which
+            with pytest.raises(Forbidden, match=f"user me has no Slurm job {job}"):
+                await site.shares_of(WHO, job)
+        with pytest.raises(Refused, match="job 5 does not run: it is CANCELLED"):
+            await site.shares_of(WHO, "5")
+
+    asyncio.run(main())
+
+
+def test_slurm_that_does_not_answer_is_one_line(site, tmp_path):
+    async def main():
+        (tmp_path / "squeue").write_text(
+            "#!/bin/sh\necho 'squeue: error: Unable to contact controller' >&2; exit 1\n"
+        )
+        with pytest.raises(Unavailable, match="squeue does not answer: squeue: error: Unable to contact"):
+            await site.shares_of(WHO, "1")
+        (tmp_path / "squeue").write_text("#!/bin/sh\nexec sleep 60\n")
+        with pytest.raises(Unavailable, match="squeue does not answer"):
+            await SlurmSite(timeout_s=0.1).shares_of(WHO, "1")
+
+    asyncio.run(main())
+
+
+async def _broker(tmp_path, **options):
+    from qloom.broker.clock import ServiceClock
+
+    clock = ServiceClock()
+    spec = DeviceSpec("q", shares=2)
+    broker = broker_on([FakeDevice(Vendor(clock))], tmp_path / "s.db", clock, [spec], **options)
+    await broker.start()
+    return broker
+
+
+def test_a_session_holds_no_more_than_the_job_was_given(site, tmp_path):
+    async def main():
+        broker = await _broker(tmp_path, slurm=site)
+        with pytest.raises(Refused, match="needs a Slurm job"):
+            await broker.open_session(WHO, "q", QpuHold.SHARE)
+        first = await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2", key="k")
+        again = await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2", key="k")
+        assert first["id"] == again["id"]
+        with pytest.raises(Refused, match="job 2 holds 1 shares, and its sessions here would hold 2"):
+            await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2")
+        await broker.close_session(WHO, first["id"])
+        whole = await broker.open_session(WHO, "q", QpuHold.WHOLE, slurm_job="1")
+        assert whole["state"] == "open" or (await broker.wait_open(WHO, whole["id"]))["state"] == "open"
+        await broker.close_session(WHO, whole["id"])
+        twice = [broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2", key="same") for _ in range(2)]
+        one, other = await asyncio.gather(*twice)
+        assert one["id"] == other["id"]
+        at_once = [broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="1") for _ in range(3)]
+        came = await asyncio.gather(*at_once, return_exceptions=True)
+        assert [isinstance(each, Refused) for each in came].count(True) == 1  # two shares, three wishes
+        await broker.close()
+
+    asyncio.run(main())
+
+
+def test_projects_follow_slurm_and_outlive_it(site, tmp_path, caplog):
+    config = config_from(
+        {"slurm": {"projects": True}, "projects": {"physics": {"budget_s": 5.0, "members": ["ann"]}}}, "config"
+    )
+
+    async def main():
+        broker = await _broker(tmp_path)
+        auth = Authenticator(("peer",))
+        members = Members(config, broker, auth, site)
+        assert auth.members == {"physics": ("ann",)}
+        await members.refresh()
+        nobody = pwd.getpwuid(65534)
+        assert auth.of_uid(65534).projects == ("chemistry",)
+        assert auth.members["physics"] == ("ann", "daemon")
+        known = broker.core.ledger.projects["physics"]
+        assert (known.weight, known.budget_s) == (3.0, 5.0)
+        (tmp_path / "assoc").write_text(f"physics||2\nphysics|{nobody.pw_name}|1\n")
+        await members.refresh()
+        assert auth.of_uid(65534).projects == ("physics",)
+        (tmp_path / "sacctmgr").write_text("#!/bin/sh\nexit 1\n")
+        await members.refresh()
+        assert auth.of_uid(65534).projects == ("physics",)
+        assert "the projects stay as they were" in caplog.text
+        await broker.close()
+        again = await _broker(tmp_path)
+        later = Authenticator(("peer",))
+        Members(config, again, later, site)
+        assert later.of_uid(65534).projects == ("physics",)
+        await again.close()
+
+    asyncio.run(main())
+
+
+def test_the_service_asks_slurm(site, tmp_path, monkeypatch):
+    me = pwd.getpwuid(ME).pw_name
+    (tmp_path / "assoc").write_text(f"physics||3\nphysics|{me}|1\n")
+    slurm = {"projects": True, "require_job": True}
+    service = Service(
+        tmp_path, module="tests.broker.plain", slurm=slurm, devices=[{"kind": "annealing", "name": "q"}]
+    )
+    service.start()
+    with SyncBrokerClient(service.address, retry_s=5.0) as client:
+        monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+        with pytest.raises(Refused, match="needs a Slurm job"):
+            client.open_session("q")
+        monkeypatch.setenv("SLURM_JOB_ID", "1")
+        view = client.open_session("q")
+        assert (view["state"], view["project"]) == ("open", "physics")
+        monkeypatch.setenv("SLURM_JOB_ID", "4")
+        with pytest.raises(Forbidden, match="has no Slurm job 4"):
+            client.open_session("q")
+    assert service.stop() == 0
+    store = Store(service.store)
+    assert json.loads(store.get("slurm_accounts", "{}"))["physics"]["members"] == [me]
+    store.close()
+
+
+def test_the_config_of_slurm_is_checked():
+    with pytest.raises(InputError, match=r"slurm\.gres"):
+        config_from({"slurm": {"gres": "qpu=1,x"}}, "config")
+    with pytest.raises(InputError, match=r"slurm\.accounts is not a known key"):
+        config_from({"slurm": {"accounts": True}}, "config")
+    assert list(config_from({"slurm": {"projects": True}}, "config").projects_with({})) == []
