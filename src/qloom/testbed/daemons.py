@@ -1,0 +1,148 @@
+"""The daemons of a testbed: how each is started, and how it shows that it is ready."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from qloom.testbed.configs import THIS_QLOOM, Ports, loopback, user_name
+from qloom.testbed.database import SMALL
+from qloom.testbed.processes import MARK, die_with_parent
+from qloom.testbed.programs import program, search_path
+from qloom.testbed.settings import Settings
+
+TAIL_LINES = 4
+
+
+@dataclass
+class Daemon:
+    """One daemon, in the foreground, as a child of the supervisor."""
+
+    name: str
+    command: list[str]
+    answers: Callable[[], bool]
+    log: Path
+    environment: dict[str, str]
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    asked: bool = False  # it was told to end
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process is there."""
+        return self.process is not None and self.process.poll() is None
+
+    def spawn(self) -> None:
+        """Start it."""
+        self.asked = False
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment,
+                cwd=self.log.parent,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, if it is alive."""
+        if self.alive:
+            assert self.process is not None  # noqa: S101
+            self.asked = True
+            self.process.send_signal(number)
+
+    def why(self) -> str:
+        """Why it is down, with the last lines of its log."""
+        code = None if self.process is None else self.process.poll()
+        if code is None:
+            return "not started"
+        end = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return f"{end}{', as asked' if self.asked else ''}"
+
+    def tail(self) -> list[str]:
+        """The last lines of its log."""
+        try:
+            return self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        except OSError:
+            return []
+
+
+def all_daemons(directory: Path, settings: Settings, ports: Ports) -> list[Daemon]:
+    """Every daemon of a testbed, in the order of their starting."""
+    run, etc, log = directory / "run", directory / "etc", directory / "log"
+    address = loopback()
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH", "SALLOC"))},
+        "PATH": search_path(),
+        "SLURM_CONF": str(etc / "slurm.conf"),
+        MARK: str(directory),
+    }
+
+    def daemon(name: str, command: list[str], answers: Callable[[], bool]) -> Daemon:
+        return Daemon(name, command, answers, log / f"{name}.out", environment)
+
+    def unix(name: str) -> Callable[[], bool]:
+        return lambda: _connects(socket.AF_UNIX, str(run / name))
+
+    def port(number: int) -> Callable[[], bool]:
+        return lambda: _connects(socket.AF_INET, (address, number))
+
+    found = [daemon("munged", _munged(directory), unix("munge.sock"))]
+    if settings.accounting:
+        found.append(daemon("mariadbd", _mariadbd(directory), unix("mysql.sock")))
+        slurmdbd = daemon("slurmdbd", [program("slurmdbd"), "-D"], port(ports.slurmdbd))
+        slurmdbd.environment = {**environment, "MYSQL_UNIX_PORT": str(run / "mysql.sock")}
+        found.append(slurmdbd)
+    found.append(daemon("slurmctld", [program("slurmctld"), "-D"], port(ports.slurmctld)))
+    if settings.broker:
+        serve = [*THIS_QLOOM, "broker", "serve", "--config", str(etc / "broker.toml")]
+        found.append(daemon("broker", serve, unix("broker.sock")))
+    for node, number in zip(settings.node_names, ports.slurmd, strict=True):
+        (directory / "tmp" / node).mkdir(exist_ok=True)
+        found.append(daemon(f"slurmd.{node}", [program("slurmd"), "-D", "-N", node], port(number)))
+    return found
+
+
+def _munged(directory: Path) -> list[str]:
+    options = {
+        "socket": directory / "run" / "munge.sock",
+        "key-file": directory / "etc" / "munge.key",
+        "pid-file": directory / "run" / "munged.pid",
+        "log-file": directory / "log" / "munged.log",
+        "seed-file": directory / "run" / "munge.seed",
+    }
+    # forced: its socket lies in a private directory, of which it warns
+    return [program("munged"), "--foreground", "--force", *(f"--{name}={value}" for name, value in options.items())]
+
+
+def _mariadbd(directory: Path) -> list[str]:
+    return [
+        program("mariadbd"),
+        "--no-defaults",
+        f"--user={user_name()}",
+        f"--datadir={directory}/db",
+        f"--socket={directory}/run/mysql.sock",
+        "--skip-networking",
+        f"--pid-file={directory}/run/mariadbd.pid",
+        f"--tmpdir={directory / 'tmp'}",
+        *SMALL,
+        "--innodb-flush-log-at-trx-commit=0",
+        "--innodb-lock-wait-timeout=900",
+    ]
+
+
+def _connects(family: socket.AddressFamily, place: str | tuple[str, int]) -> bool:
+    with socket.socket(family) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(place)
+        except OSError:
+            return False
+    return True

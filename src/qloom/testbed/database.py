@@ -1,0 +1,64 @@
+"""The database behind accounting: one that knows the site is made once and kept, for making it takes seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from hashlib import sha256
+from pathlib import Path
+
+from qloom.errors import QloomError
+from qloom.testbed.configs import user_name
+from qloom.testbed.place import cache_directory
+from qloom.testbed.programs import program
+
+SMALL = (  # little to write, and little to copy
+    "--innodb-log-file-size=8M",
+    "--innodb-autoextend-increment=1",
+    "--innodb-buffer-pool-size=64M",
+)
+
+
+def kept_database(commands: list[list[str]]) -> Path:
+    """Where a database is kept to which these commands of `sacctmgr` were given; it may not be there yet."""
+    made_by = [os.stat(program(name)) for name in ("mariadbd", "slurmdbd")]
+    content = json.dumps([commands, SMALL, os.getuid(), *((one.st_size, one.st_mtime_ns) for one in made_by)])
+    return cache_directory() / f"accounting-{sha256(content.encode()).hexdigest()[:12]}"
+
+
+def make_command(directory: Path) -> list[str]:
+    """The command that makes an empty database for a testbed."""
+    return [
+        program("mariadb-install-db"),
+        "--no-defaults",
+        f"--user={user_name()}",
+        f"--datadir={directory / 'db'}",
+        f"--tmpdir={directory / 'tmp'}",
+        "--auth-root-authentication-method=normal",
+        "--skip-test-db",
+        *SMALL,
+    ]
+
+
+def take_database(kept: Path, directory: Path) -> None:
+    """Give a testbed its own copy of a database that was kept."""
+    shutil.copytree(kept, directory / "db", dirs_exist_ok=True)
+
+
+def keep_database(directory: Path, kept: Path) -> None:
+    """Keep a copy of a testbed's database, which must have been ended in order."""
+    try:
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        copy = Path(tempfile.mkdtemp(prefix=".new-", dir=kept.parent))
+    except OSError as error:
+        raise QloomError(f"cannot write to {kept.parent}: {error.strerror}", hint="set XDG_CACHE_HOME") from None
+    try:
+        shutil.copytree(directory / "db", copy, dirs_exist_ok=True)
+        os.rename(copy, kept)
+    except OSError:
+        if not kept.is_dir():  # whoever is first wins: the others' are the same
+            raise
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)

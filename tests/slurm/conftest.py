@@ -1,0 +1,67 @@
+"""Real Slurm for tests: one testbed of each kind per session (and per worker of xdist), started when first used."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from qloom.testbed import Settings, Testbed
+from qloom.testbed.programs import APT, missing
+
+ABSENT = missing()
+LOUD = f"SLURM IS NOT TESTED: {', '.join(ABSENT)} not here ({APT})"
+
+
+def pytest_collection_modifyitems(items):
+    """Tests that use real Slurm are skipped, loudly, where it is not installed."""
+    if ABSENT:
+        for item in items:
+            if {"testbed", "strict_testbed", "slurm_programs"} & set(getattr(item, "fixturenames", ())):
+                item.add_marker(pytest.mark.skip(reason=LOUD))
+
+
+@pytest.fixture(scope="session")
+def slurm_programs():
+    """For tests that start a testbed of their own."""
+
+
+@pytest.fixture(scope="session")
+def testbed():
+    """An open site with accounting and a broker; leave no jobs and no daemon down behind."""
+    yield from _shared("open", Settings())
+
+
+@pytest.fixture(scope="session")
+def strict_testbed():
+    """A site with a centre's policies, but for the scheduler's leisure."""
+    yield from _shared("strict", Settings(site="strict", bf_interval_s=1))
+
+
+def _shared(kind: str, settings: Settings):
+    with Testbed.up(f"test-{kind}-{os.getpid()}", settings, attached=True) as testbed:
+        yield testbed
+
+
+@pytest.fixture
+def slurm_env(testbed, monkeypatch):
+    """The shared testbed as the Slurm of this process, with nothing of an outer job."""
+    return _enter(testbed, monkeypatch)
+
+
+@pytest.fixture
+def strict_slurm_env(strict_testbed, monkeypatch):
+    """The same with the strict site."""
+    return _enter(strict_testbed, monkeypatch)
+
+
+def _enter(testbed: Testbed, monkeypatch):
+    for row in testbed.status():
+        if not row["up"]:
+            testbed.start(row["name"])  # a test that failed in the middle of a fault must not fail all others
+    for name in list(os.environ):
+        if name.startswith(("SLURM", "SBATCH", "SALLOC", "SRUN")):
+            monkeypatch.delenv(name)
+    for name, value in testbed.environment.items():
+        monkeypatch.setenv(name, value)
+    return testbed
