@@ -1,0 +1,19 @@
+"""`python -m qloom.mpi program.py ...`: checks the world first; an exception on one rank ends them all."""
+
+from __future__ import annotations
+
+import sys
+
+from mpi4py.run import main, set_abort_status
+
+from qloom.errors import JobError
+from qloom.mpi.world import checked_world
+
+if __name__ == "__main__":
+    try:
+        checked_world()
+    except JobError as error:
+        print(f"qloom: {error}", file=sys.stderr)
+        set_abort_status(2)
+        raise SystemExit(2) from None
+    main()

@@ -1,0 +1,210 @@
+"""Starts the ranks of a task: by mpiexec on this machine, by srun in a Slurm job. The result is that of rank 0.
+
+A call goes to the ranks, and its result comes back, as files in a directory that all nodes of the task see:
+mpiexec gives up on ranks that read their standard input too slowly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import importlib.util
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from qloom.aio import see_through
+from qloom.errors import InputError, TaskFailed
+from qloom.journal.results import write_atomically
+from qloom.model import CommandResult, Task
+
+CALL, RESULT = "call.pickle", "result.pickle"
+SAID = "qloom: "  # what begins the line in which a rank says why it ended the others
+OUTPUT_TAIL = 4000
+STOP_GRACE_S = 5.0
+_PR_SET_PDEATHSIG = 1
+_PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+# Variables by which a launcher finds out where it is; stale ones send a new step to the wrong nodes.
+_PLACE = ("SLURM_", "PMI", "PMIX_", "HYDRA_", "MPIEXEC_", "MPI_LOCALNRANKS", "MPI_LOCALRANKID")
+_KEPT = ("SLURM_CONF",)
+_LOOPBACK = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How ranks are started: the words that go before the program's own, and its environment."""
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    python: str = ""  # what runs the ranks of a function: ours, unless given
+
+
+def require_mpi(task: Task, launcher: str = "mpiexec") -> None:
+    """Raise `InputError` if the ranks of a task could not be started here."""
+    if task.ranks:
+        require_programs(f"task {task.name}", launcher, mpi4py=task.command is None)
+
+
+def require_programs(who: str, launcher: str, *, mpi4py: bool) -> None:
+    """Raise `InputError` if what MPI needs is not installed."""
+    missing = [] if shutil.which(launcher, path=_path()) else [launcher]
+    if mpi4py and importlib.util.find_spec("mpi4py") is None:
+        missing.append("mpi4py")
+    if missing:
+        hint = "there is no Slurm on this machine" if "srun" in missing else "pip install 'qloom[mpi]'"
+        raise InputError(f"{who} uses MPI and {' and '.join(missing)} cannot be found", hint=hint)
+
+
+def mpiexec(ranks: int) -> Launch:
+    """Ranks as processes of this machine, which need no other network than its own."""
+    environment = {**_LOOPBACK, **clean_environment(), "QLOOM_RANKS": str(ranks)}
+    return Launch((_found("mpiexec"), "-n", str(ranks)), environment)
+
+
+def srun(ranks: int, nodes: Sequence[str], job_id: str, *, het_group: int | None = None, python: str = "") -> Launch:
+    """Ranks as a step of their own over `nodes`, all of which belong to the Slurm job `job_id`."""
+    words = ["srun", f"--jobid={job_id}"]
+    if het_group is not None:
+        words.append(f"--het-group={het_group}")
+    words += [f"--nodes={len(nodes)}", f"--ntasks={ranks}", f"--nodelist={','.join(nodes)}"]
+    words += ["--mpi=pmi2", "--overlap", "--kill-on-bad-exit=1", "--unbuffered"]
+    # MPICH names its shared memory by this. Its usual value, job.step, may be that of another Slurm on the host, too.
+    unique = {"SLURM_PMI2_PMI_JOBID": f"{job_id}-{uuid.uuid4().hex[:12]}"}
+    return Launch(tuple(words), {**clean_environment(), **unique, "QLOOM_RANKS": str(ranks)}, python)
+
+
+def clean_environment() -> dict[str, str]:
+    """Our own environment without what tells a launcher where it is, and with our own programs found first."""
+    inherited = {name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith(_PLACE)}
+    return {**inherited, "PATH": _path()}
+
+
+async def run_ranks(
+    task: Task,
+    launch: Launch,
+    set_up: Mapping[str, Any],
+    environment: Mapping[str, str],
+    log: Path | None = None,
+    within: Path | None = None,
+) -> Any:
+    """Run a task over its ranks; if the caller is cancelled they are ended first.
+
+    What the ranks of a function print is added to `log`. The files of the call go `within` a directory that
+    the first node sees, too.
+    """
+    launch = replace(launch, environment={**launch.environment, **environment})
+    if task.command is not None:
+        return await _run_command(task, launch)
+    with tempfile.TemporaryDirectory(prefix="mpi-", dir=within) as name:
+        directory = Path(name)
+        message = (dict(set_up), _function(task.function), _dumps((task.args, dict(task.kwargs))))
+        write_atomically(directory / CALL, pickle.dumps(message))
+        program = (launch.python or sys.executable, "-m", "mpi4py", "-m", "qloom.mpi.rank", name)
+        exit_code, stdout, stderr = await _run((*launch.words, *program), launch.environment, None)
+        if log is not None:
+            with log.open("a") as file:
+                file.write(stdout + stderr)
+        if exit_code != 0 or not (directory / RESULT).exists():
+            raise TaskFailed(f"task {task.name} over {task.ranks} ranks: {_why(exit_code, stdout, stderr)}")
+        return pickle.loads((directory / RESULT).read_bytes())  # noqa: S301  written by the user's own ranks
+
+
+async def _run_command(task: Task, launch: Launch) -> CommandResult:
+    assert task.command is not None  # noqa: S101  the caller has looked
+    words = (*launch.words, *task.command)
+    exit_code, stdout, stderr = await _run(words, {**launch.environment, **task.env}, task.cwd)
+    if exit_code != 0:
+        raise TaskFailed(f"task {task.name} over {task.ranks} ranks: {_why(exit_code, stdout, stderr)}")
+    files = {name: Path(task.cwd or ".", name) for name in task.capture}
+    found = {name: path.read_bytes() for name, path in files.items() if path.exists()}
+    return CommandResult(exit_code, stdout, stderr, found)
+
+
+async def _run(words: Sequence[str], environment: Mapping[str, str], cwd: str | None) -> tuple[int, str, str]:
+    """Run a launcher; returns how it ended and the end of what it printed."""
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                env=environment,
+                cwd=cwd,
+                start_new_session=True,
+                preexec_fn=end_with_parent,
+            )
+        except OSError as error:
+            raise TaskFailed(f"cannot run {words[0]}: {error.strerror}") from None
+        try:
+            exit_code = await process.wait()
+        except asyncio.CancelledError:
+            await see_through(asyncio.ensure_future(_end(process)))
+            raise
+        return exit_code, _tail(output), _tail(errors)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """SIGTERM first: srun then ends its step on all nodes, which it cannot do any more after SIGKILL."""
+    for number, patience_s in ((signal.SIGTERM, STOP_GRACE_S), (signal.SIGKILL, None)):
+        try:
+            os.killpg(process.pid, number)
+            await asyncio.wait_for(process.wait(), patience_s)
+            return
+        except TimeoutError:
+            continue
+        except ProcessLookupError:
+            await process.wait()
+            return
+
+
+def end_with_parent() -> None:
+    """For a process that is about to become a launcher: SIGTERM when we end, so that it ends its ranks."""
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _why(exit_code: int, stdout: str, stderr: str) -> str:
+    """Why ranks ended, in the words of the one that ended the others, if it left any."""
+    lines = stderr.splitlines()
+    said = [line.removeprefix(SAID) for line in lines if line.startswith(SAID)]
+    how = said[0] if said else f"exit code {exit_code}" if exit_code >= 0 else f"ended by signal {-exit_code}"
+    last = "\n".join(line for line in lines if not line.startswith(SAID)).strip() or stdout.strip()
+    return how + (f"\n{last}" if last else "")
+
+
+def _tail(file: Any) -> str:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - OUTPUT_TAIL))
+    return str(file.read().decode(errors="replace"))
+
+
+def _function(function: Any) -> bytes:
+    import cloudpickle
+
+    return bytes(cloudpickle.dumps(function))
+
+
+def _dumps(value: Any) -> bytes:
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception:
+        return _function(value)
+
+
+def _path() -> str:
+    """PATH with the programs that belong to our Python first: MPICH's ranks hang under another mpiexec."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+def _found(program: str) -> str:
+    return shutil.which(program, path=_path()) or program

@@ -1,0 +1,51 @@
+"""What every rank of a task runs: check the world, call the function, hand over rank 0's result.
+
+Run by `qloom.mpi.launch` under `python -m mpi4py`, which ends all ranks as soon as one raises.
+"""
+
+from __future__ import annotations
+
+import pickle
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import qloom
+from qloom.journal.results import write_atomically
+from qloom.mpi.launch import CALL, RESULT, SAID
+from qloom.mpi.world import checked_world
+
+# Loaded as a file, as workers are: importing its package takes longer than MPI needs to start.
+WORKER = Path(qloom.__file__).with_name("worlds") / "worker.py"
+
+
+def main(directory: Path) -> None:
+    """Run the call that lies in a directory. Only rank 0 needs to see it."""
+    from mpi4py import MPI
+
+    try:
+        world = checked_world()
+        message = world.bcast((directory / CALL).read_bytes() if world.rank == 0 else None)
+        result = run(message)
+        if world.rank == 0:
+            write_atomically(directory / RESULT, result)
+    except Exception as error:
+        print(f"{SAID}rank {MPI.COMM_WORLD.rank} raised {type(error).__name__}: {error}", file=sys.stderr)
+        traceback.print_exc()
+        sys.stderr.flush()
+        MPI.COMM_WORLD.Abort(1)
+
+
+def run(message: bytes) -> bytes:
+    """The pickled result of a call, made in a process that sees modules where the driver sees them."""
+    worker: dict[str, Any] = runpy.run_path(str(WORKER))
+    set_up, function, arguments = pickle.loads(message)  # noqa: S301  from the user's own driver
+    worker["set_up"](set_up)
+    args, kwargs = pickle.loads(arguments)  # noqa: S301
+    return bytes(worker["dump"](worker["run_call"](function, args, kwargs)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
