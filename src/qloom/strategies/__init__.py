@@ -16,6 +16,7 @@ from qloom.strategies.malleable import Malleable
 from qloom.strategies.offload import Offload
 from qloom.strategies.split import Split
 from qloom.strategies.vqpu import Vqpu
+from qloom.strategies.weave import Weave
 from qloom.strategies.workflow import Workflow
 
 STRATEGIES: dict[str, type[Strategy]] = {
@@ -25,6 +26,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
     "vqpu": Vqpu,
     "malleable": Malleable,
     "split": Split,
+    "weave": Weave,
 }
 
 

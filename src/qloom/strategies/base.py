@@ -17,6 +17,7 @@ class Strategy:
 
     usual_qpu_hold: ClassVar[QpuHold] = QpuHold.TASK
     options: ClassVar[dict[str, float]] = {}
+    learns: ClassVar[bool] = False  # whether it wants a forecast
 
     def __init__(self, required: Requirements) -> None:
         unknown = [name for name in required.options if name not in self.options]
@@ -68,10 +69,11 @@ def spread(tasks: Sequence[Work], held: Allocation) -> Coroutine[Any, Any, list[
     """
     longest_first = sorted(tasks, key=lambda work: -(work.task.expected_s or 0.0))
     runs = {work.id: held.run(work) for work in longest_first}
-    return _results([runs[work.id] for work in tasks])
+    return results([runs[work.id] for work in tasks])
 
 
-async def _results(runs: list[asyncio.Future[Any]]) -> list[Any]:
+async def results(runs: list[asyncio.Future[Any]]) -> list[Any]:
+    """Wait for all; one failure ends the others."""
     try:
         return await asyncio.gather(*runs)
     finally:

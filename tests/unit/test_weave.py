@@ -1,0 +1,155 @@
+"""What `weave` learns from journals, and what it leaves in them."""
+
+from __future__ import annotations
+
+import pytest
+
+import qloom
+from qloom import delay, task
+from qloom.errors import InputError
+from qloom.journal.accounting import account, read_history
+from qloom.journal.file import read_events
+from qloom.journal.forecast import Forecaster
+from qloom.ports import Prediction
+from qloom.site import Overheads, Site
+
+
+class StoppedClock:
+    def __init__(self, now_s: float = 0.0) -> None:
+        self.now_s = now_s
+
+    def now_us(self) -> int:
+        return round(self.now_s * 1e6)
+
+
+def learned(*events: tuple[float, str, dict]) -> Forecaster:
+    forecaster = Forecaster(StoppedClock())
+    for at_s, event, fields in events:
+        forecaster.observe({"at_us": round(at_s * 1e6), "event": event, "job": "j1", **fields})
+    return forecaster
+
+
+def ran(*seconds: float) -> list[tuple[float, str, dict]]:
+    """Tasks of these lengths, one after another."""
+    events, at_s = [], 0.0
+    for number, length_s in enumerate(seconds):
+        events.append((at_s, "task_started", {"work": str(number), "name": "kmeans", "nodes": ["n1"]}))
+        at_s += length_s
+        events.append((at_s, "task_ended", {"work": str(number), "state": "done"}))
+    return events
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ((10.0,), Prediction(10.0, 1 / 2)),
+        ((10.0, 10.0, 10.0, 10.0), Prediction(10.0, 4 / 5)),
+        ((10.0, 11.0, 12.0), Prediction(11.0, 3 / 4)),
+        ((1.0, 10.0, 100.0), Prediction(10.0, 1 / 4)),
+    ],
+)
+def test_a_prediction_is_the_median_and_says_how_sure_it_is(seconds, expected):
+    assert learned(*ran(*seconds)).of("j2").task_s("kmeans") == expected
+
+
+def test_nothing_is_predicted_of_what_was_never_seen():
+    forecast = learned(*ran(10.0)).of("j1")
+    assert forecast.task_s("dbscan") is None
+    assert forecast.quantum_left_s() is None
+    assert forecast.node_wait_s() is None
+    assert forecast.spare_use() == 1.0
+
+
+def test_an_awaited_quantum_result_is_expected_as_soon_as_it_could_be_there():
+    queued = {"work": "q2", "name": "quantum", "device": "qpu", "hold": "share"}
+    forecaster = learned(
+        (0.0, "quantum_queued", {**queued, "work": "q1"}),
+        (5.0, "quantum_started", {"work": "q1"}),
+        (25.0, "quantum_ended", {"work": "q1", "state": "done"}),
+        (30.0, "quantum_queued", queued),
+    )
+    forecast = forecaster.of("j1")
+    forecaster.clock.now_s = 60.0
+    assert forecast.quantum_left_s().value == 20.0, "it is still queued: it may begin now"
+    forecaster.observe({"at_us": 60_000_000, "event": "quantum_started", "job": "j1", "work": "q2"})
+    forecaster.clock.now_s = 65.0
+    assert forecast.quantum_left_s() == Prediction(15.0, 0.5)
+    assert forecast.scaled(3.0).quantum_left_s() == Prediction(55.0, 0.5)
+    assert forecaster.of("j2").quantum_left_s() is None, "another job awaits nothing"
+
+
+def test_spare_work_that_nobody_asked_for_lowers_the_trust_in_the_next():
+    forecaster = learned(
+        (0.0, "speculated", {"works": ["a", "b"]}),
+        (7.0, "claimed", {"work": "a"}),
+        (8.0, "task_started", {"work": "b", "name": "kmeans", "nodes": ["n1"]}),  # not begun in time, but needed
+    )
+    forecast = forecaster.of("j1")
+    assert forecast.spare_use() == 1.0
+    assert forecast.spare_ahead_s().value == 7.5
+    for _ in range(2):
+        forecaster.observe({"at_us": 9_000_000, "event": "speculated", "job": "j1", "works": ["c", "d"]})
+    assert forecast.spare_use() == 3 / 5
+
+
+@task(expected_s=20.0)
+def score(number: int) -> int:
+    return number
+
+
+async def loop(job, *, iterations: int = 4) -> list[int]:
+    seen = []
+    for number in range(iterations):
+        await job.quantum(delay(60.0))
+        seen += await job.classical(score(number))
+    return seen
+
+
+SLOW = Site(overheads=Overheads(submit_s=4.0))
+
+
+def early_requests(events):
+    return [event for event in events if event["event"] == "requested" and "reason" in event]
+
+
+def test_nodes_are_asked_for_before_the_result_is_there_and_the_journal_says_why():
+    events = qloom.run(loop, strategy="weave", world="virtual", site=SLOW, in_memory=True).events
+    early = early_requests(events)
+    assert len(early) == 3, "nothing was known of the first quantum task"
+    ended_us = [event["at_us"] for event in events if event["event"] == "quantum_ended"]
+    for request, at_us in zip(early, ended_us[1:], strict=True):
+        assert request["at_us"] < at_us
+    assert early[0]["reason"] == "a quantum result is expected in 4.0 s (confidence 0.50)"
+    late = qloom.run(loop, strategy="weave", options={"ask_early": 0}, world="virtual", site=SLOW, in_memory=True)
+    walls = [account(read_history(these)).wall_s for these in (events, late.events)]
+    assert walls[1] - walls[0] == pytest.approx(3 * 4.0, abs=0.1)
+
+
+def test_an_earlier_run_is_learned_from():
+    earlier = qloom.run(__file__ + ":loop", strategy="weave", world="virtual", site=SLOW)
+    again = qloom.run(
+        __file__ + ":loop", strategy="weave", world="virtual", site=SLOW, profile=str(earlier.directory)
+    )
+    assert len(early_requests(read_events(again.directory))) == 4
+
+
+def test_a_node_is_held_only_while_a_task_runs_on_it():
+    used = account(read_history(qloom.run(loop, strategy="weave", world="virtual", in_memory=True).events))
+    assert used.node_s_busy == pytest.approx(80.0)
+    assert used.node_s_held == pytest.approx(80.0, abs=0.5)
+    assert used.qpu_s_busy == used.vqpu_s_held == pytest.approx(240.0)
+
+
+def test_useless_spare_work_is_no_longer_run():
+    async def program(job):
+        for number in range(5):
+            job.speculate(score(1000 + number))
+            await job.quantum(delay(60.0))
+
+    events = qloom.run(program, strategy="weave", world="virtual", in_memory=True).events
+    assert [event["spare"] for event in events if event["event"] == "task_started"] == [True, True]
+
+
+def test_an_unknown_option_is_refused():
+    with pytest.raises(InputError, match="no option 'speed'"):
+        qloom.run(loop, strategy="weave", options={"speed": 1}, world="virtual", in_memory=True)
