@@ -1,0 +1,190 @@
+"""A report as text for a terminal, CSV, JSON or Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from qloom.campaign.rows import Results, claims_of, differences_of, report_of, rows_of
+
+HEADINGS = {
+    "wall_s": "wall s",
+    "node_s": "node-s",
+    "node_s_busy": "node-s busy",
+    "qpu_s_held": "QPU-s held",
+    "qpu_s_busy": "QPU-s busy",
+    "vqpu_s_held": "vQPU-s",
+    "node_wait_s": "node wait s",
+    "qpu_wait_s": "QPU wait s",
+    "spare_node_s": "spare node-s",
+    "node_use": "nodes used",
+    "qpu_use": "QPU used",
+    "cost_node_s": "cost node-s",
+    "task_wait_mean_s": "mean wait s",
+    "task_wait_max_s": "longest s",
+}
+
+
+def columns_of(results: Results) -> list[tuple[str, str]]:
+    """Key and heading of what a reader sees: axes, figures, and what was published."""
+    rows = rows_of(results)
+    scaled = results.asked.conditions.scale != 1
+    columns = [(axis, axis) for axis in results.results[0].cell.axes]
+    for figure in results.campaign.figures:
+        short = figure.removesuffix("_s")
+        columns.append((figure, HEADINGS[figure]))
+        beside = [(f"{short}_ratio", "ratio"), (f"published_{short}_ratio", "paper")]
+        if not scaled:
+            beside = [(f"published_{figure}", "paper"), (f"{short}_error", "diff %")]
+        columns += [column for column in beside if any(column[0] in row for row in rows)]
+    return columns
+
+
+def shown(row: Mapping[str, Any], key: str) -> str:
+    """One value of a table, with its interval if there is one; errors and shares in per cent."""
+    value, ci95 = row.get(key), row.get(f"{key}_ci95")
+    if not isinstance(value, float):
+        return "" if value is None else str(value)
+    if key.endswith("_error"):
+        return f"{100 * value:+.2f}"
+    if key.endswith("_ratio"):
+        return f"{value:.3f}"
+    if row.get(f"{key}_sd", 0.0) > TELLING_SD * value and key.startswith("published_"):
+        return f"{value:.1f} ± {row[f'{key}_sd']:.0f}"
+    scale, unit = (100, " %") if key.endswith(("_use", "_use_difference")) else (1, "")
+    interval = f" ± {scale * ci95:.1f}" if ci95 is not None else ""
+    return f"{scale * value:.1f}{interval}{unit}"
+
+
+def as_text(results: Results) -> Group:
+    """Tables that fit a terminal; what does not fit is left to the other formats."""
+    parts: list[Any] = []
+    if not results.campaign.claims:  # their cells are tables of the campaigns that they come from
+        parts += _rich(results.campaign.title, columns_of(results), rows_of(results))
+    if results.campaign.repeats > 1 and (differences := differences_of(results)):
+        parts += _rich("Differences, paired by seed", difference_columns(differences), differences)
+    if claims := claims_of(results):
+        parts += _rich("Claims, in per cent", CLAIM_COLUMNS, claims)
+        parts.append(Text("\n".join(f"{claim['claim']}: {claim['definition']}" for claim in claims)))
+    parts.append(Text("\n".join(remarks(results))))
+    return Group(*parts)
+
+
+def printed(results: Results) -> str:
+    """The text as it is written to a file."""
+    console = Console(file=io.StringIO(), width=TERMINAL, highlight=False)
+    with console.capture() as captured:
+        console.print(as_text(results))
+    return captured.get()
+
+
+def difference_columns(differences: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Axes, whom it is compared with, and one column a figure."""
+    keys = [key for key in differences[0] if not key.endswith("_ci95")]
+    return [(key, HEADINGS.get(key.removesuffix("_difference"), key)) for key in keys]
+
+
+TERMINAL = 80
+TELLING_SD = 0.01  # published deviations that are smaller take room and say little
+WRAPPED = ("claim",)
+CLAIM_COLUMNS = [
+    ("claim", "claim"),
+    ("published_percent", "paper says"),
+    ("of_published_table", "its table"),
+    ("percent", "here"),
+]
+
+
+def remarks(results: Results) -> list[str]:
+    """What a reader has to know about the figures."""
+    campaign, manifest = results.campaign, results.manifest
+    lines = [f"source: {campaign.published.source}"] if campaign.published else []
+    lines += [f"quirk on: {name}: {meaning}" for name, meaning in manifest["quirks"].items()]
+    if results.asked.part:
+        lines.append(f"calibrated to: {results.asked.part}")
+    if results.asked.conditions.scale != 1:
+        lines.append(f"times scaled by {results.asked.conditions.scale:g}; ratios are to {campaign.baseline}")
+    return lines
+
+
+def _rich(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """A table no wider than a terminal, and a line that names what had no room."""
+    shown_columns = list(_that_fit(columns, rows))
+    table = Table(title=title, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
+    for key, heading in shown_columns:
+        numeric = all(isinstance(row.get(key), int | float | None) for row in rows)
+        table.add_column(heading, justify="right" if numeric else "left", no_wrap=key not in WRAPPED)
+    for row in rows:
+        table.add_row(*(shown(row, key) for key, _ in shown_columns))
+    left_out = ", ".join(heading for _, heading in columns[len(shown_columns) :])
+    return [table, Text(f"not shown for want of room: {left_out}")] if left_out else [table]
+
+
+def _that_fit(columns: Sequence[tuple[str, str]], rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    width = 0
+    for key, heading in columns:
+        cells = [] if key in WRAPPED else [len(shown(row, key)) for row in rows]
+        width += max([len(heading), *cells]) + 2
+        if width > TERMINAL:
+            return
+        yield key, heading
+
+
+def as_csv(results: Results) -> str:
+    """One line a cell, all figures."""
+    rows = [{**row, "runs": " ".join(row["runs"])} for row in rows_of(results)]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def as_json(results: Results) -> str:
+    """Everything, with the manifest."""
+    return json.dumps(report_of(results), indent=1) + "\n"
+
+
+def as_markdown(results: Results) -> str:
+    """A page with the tables, the calibration and the manifest."""
+    campaign = results.campaign
+    parts = [f"# {campaign.title}", ""]
+    parts += [f"{line}\n" for line in (campaign.source, campaign.notes) if line]
+    parts += [_markdown(columns_of(results), rows_of(results))]
+    if campaign.repeats > 1 and (differences := differences_of(results)):
+        parts += ["## Differences, paired by seed\n", _markdown(difference_columns(differences), differences)]
+    if claims := claims_of(results):
+        columns = [*CLAIM_COLUMNS, ("figure", "figure"), ("definition", "definition")]
+        parts += ["## Claims, in per cent\n", _markdown(columns, claims)]
+    calibrated = report_of(results).get("calibrated", {})
+    if calibrated:
+        rows = [
+            {"name": n, "value": f"{entry['value']:g}", "origin": entry["origin"]} for n, entry in calibrated.items()
+        ]
+        parts += ["## Calibration\n", _markdown([(key, key) for key in rows[0]], rows)]
+    parts += ["## Manifest\n"]
+    parts += [f"- {name}: {_plain(value)}" for name, value in results.manifest.items() if name != "calibration"]
+    parts += [f"- {line}" for line in remarks(results) if not line.startswith("quirk")]
+    return "\n".join(parts) + "\n"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return "; ".join(f"{key} ({item})" for key, item in value.items()) or "none"
+    return ", ".join(str(item) for item in value) if isinstance(value, list) else str(value)
+
+
+def _markdown(columns: Sequence[tuple[str, str]], rows: Sequence[Mapping[str, Any]]) -> str:
+    lines = [" | ".join(["", *(heading for _, heading in columns), ""]).strip(), "|" + "---|" * len(columns)]
+    for row in rows:
+        cells = (shown(row, key).replace("|", "\\|") for key, _ in columns)
+        lines.append(" | ".join(["", *cells, ""]).strip())
+    return "\n".join(lines) + "\n"

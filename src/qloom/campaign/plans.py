@@ -1,0 +1,140 @@
+"""From a cell to what is run: an ordinary plan, as `qloom run` would carry it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from random import Random
+from typing import Any
+
+from pydantic.dataclasses import dataclass as checked
+
+from qloom.broker.technologies import technology
+from qloom.campaign.cells import Cell
+from qloom.campaign.model import PoissonArrivals, Setting
+from qloom.errors import InputError
+from qloom.programs.load import load_program
+from qloom.runner import Plan
+from qloom.site import STRICT, Site, site_from
+from qloom.strategies import parse_strategy
+
+SEED_DISTANCE = 1000  # between repeats: jobs of one run have seeds next to each other
+PATIENCE_GROWTHS = 3  # a scaled patience is at least so many times the time that growing takes
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How a campaign is run this time."""
+
+    world: str | None = None  # None: what its cells say
+    scale: float = 1.0  # all times of programs and strategies are multiplied by this, overheads are not
+    overheads: Mapping[str, float] | None = None  # measured ones, in place of the campaign's
+
+
+@checked(frozen=True, config=STRICT)
+class SharedSite(Site):
+    """A site with more nodes than one job may hold: `nodes` are those of a job."""
+
+    all_nodes: int = 0
+
+    @property
+    def node_names(self) -> list[str]:
+        """n1, n2, ... of the whole cluster."""
+        return [f"n{number}" for number in range(1, self.all_nodes + 1)]
+
+
+def parse_scale(text: str) -> float:
+    """`1/5` or `0.2`."""
+    try:
+        scale = float(Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        scale = 0.0
+    if not 0 < scale <= 1:
+        raise InputError(f"{text!r} is no scale", hint="--scale 1/5")
+    return scale
+
+
+def plan_for(cell: Cell, seed: int, repeat: int, under: Conditions) -> Plan:
+    """The plan of one repeat. Cells of one repeat have the same seed, so strategies meet the same random numbers."""
+    setting = cell.setting
+    strategy = setting.strategy or "offload"
+    world = under.world or setting.world or "virtual"
+    overheads = dict(setting.overheads) if under.overheads is None else dict(under.overheads)
+    grow_s = overheads.get("grow_s", 0.0)
+    own_seed = seed + SEED_DISTANCE * repeat
+    plan = Plan(
+        load_program(setting.program or "phases"),
+        _parameters(setting, own_seed, under.scale, grow_s),
+        strategy=strategy,
+        options=_options(setting, strategy, under.scale, grow_s),
+        world=world,
+        site=_site(setting, overheads if world == "virtual" else {}),  # elsewhere the engine has its own
+        jobs=setting.jobs or 1,
+        seed=own_seed,
+    )
+    try:
+        plan.check()
+    except InputError as error:
+        raise InputError(f"{cell.id}: {error.message}", hint=error.hint) from None
+    return plan
+
+
+def _parameters(setting: Setting, seed: int, scale: float, grow_s: float) -> dict[str, Any]:
+    """Of the program. A job that comes when others have grown still does so if times are scaled."""
+    parameters = dict(setting.parameters)
+    if setting.shots is not None:
+        kind = technology(setting.technology or "annealer")
+        parameters["quantum_s"] = round(kind.set_up_s + setting.shots * kind.per_shot_s, 6)
+    if isinstance(setting.arrivals, PoissonArrivals):
+        parameters["arrivals_s"] = _by_chance(setting.arrivals.mean_s, setting.jobs or 1, seed)
+    elif setting.arrivals is not None:
+        parameters["arrivals_s"] = list(setting.arrivals)
+    arrivals_s = parameters.get("arrivals_s")
+    parameters = {name: _scaled(value, scale) if name.endswith("_s") else value for name, value in parameters.items()}
+    if isinstance(arrivals_s, list):
+        parameters["arrivals_s"] = [max(_scaled(at_s, scale), min(at_s, grow_s)) for at_s in arrivals_s]
+    return parameters
+
+
+def _by_chance(mean_s: float, jobs: int, seed: int) -> list[float]:
+    random, now_s = Random(seed), 0.0
+    arrivals_s = []
+    for _ in range(jobs):
+        arrivals_s.append(round(now_s, 6))
+        now_s += random.expovariate(1 / mean_s) if mean_s else 0.0
+    return arrivals_s
+
+
+def _scaled(value: Any, scale: float) -> Any:
+    if isinstance(value, list):
+        return [_scaled(item, scale) for item in value]
+    if isinstance(value, bool) or not isinstance(value, int | float) or scale == 1:
+        return value
+    return round(value * scale, 6)
+
+
+def _options(setting: Setting, strategy: str, scale: float, grow_s: float) -> dict[str, float]:
+    """Those of the strategies of the cell; a patience that is scaled down still lets a growth succeed."""
+    names = list(dict.fromkeys(part.partition("+")[0] for part in strategy.split(",")))
+    options = {key: value for name in names for key, value in setting.options.get(name, {}).items()}
+    if scale == 1:
+        return options
+    usual = {key: value for name in names for key, value in parse_strategy(name)[0].options.items()}
+    scaled = {key: _scaled(value, scale) for key, value in {**usual, **options}.items() if key.endswith("_s")}
+    if "patience_s" in scaled:
+        scaled["patience_s"] = max(scaled["patience_s"], PATIENCE_GROWTHS * grow_s)
+    return {**options, **scaled}
+
+
+def _site(setting: Setting, overheads: dict[str, float]) -> Site:
+    qpu = {"technology": setting.technology, "shares": setting.shares, "lanes": setting.lanes}
+    one = {key: value for key, value in qpu.items() if value is not None}
+    nodes = setting.nodes or 3
+    values: dict[str, Any] = {"qpus": setting.qpus or [one], "overheads": overheads, "nodes": nodes}
+    site = site_from(values, "the site of a cell")
+    if setting.job_nodes is None or setting.job_nodes == nodes:
+        return site
+    if setting.job_nodes > nodes:
+        raise InputError(f"a job may hold {setting.job_nodes} nodes and the cluster has {nodes}")
+    return SharedSite(nodes=setting.job_nodes, qpus=site.qpus, overheads=site.overheads, all_nodes=nodes)

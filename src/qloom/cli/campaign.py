@@ -1,0 +1,247 @@
+"""`qloom campaign`: run a matrix of cells, report on it, and run it again to the byte."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from qloom.cli.progress import Progress
+from qloom.errors import InputError, JobError
+from qloom.journal.file import Event
+from qloom.site import read_site
+
+app = typer.Typer(
+    help="Run a matrix of cells and compare them, also with what was published.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+CampaignArgument = Annotated[str, typer.Argument(help="A campaign file (.toml) or the name of a built-in one.")]
+DoneArgument = Annotated[str, typer.Argument(help="A campaign that was run: its name, a path, or last.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only where it is kept.")]
+
+
+def add_to(parent: typer.Typer) -> None:
+    """Register the commands of this file."""
+    parent.add_typer(app, name="campaign")
+
+
+@app.command("list")
+def list_all(as_json: Json = False) -> None:
+    """The built-in campaigns, and how far campaigns on this machine are."""
+    from qloom.campaign.cells import expand
+    from qloom.campaign.read import built_in_names, read_raw, resolve
+
+    rows = []
+    for name in built_in_names():
+        campaign = resolve(read_raw(name)[1], name)
+        rows.append({"campaign": name, "cells": len(expand(campaign, name)), "title": campaign.title})
+    here = _on_this_machine()
+    if as_json:
+        print(json.dumps({"built_in": rows, "here": here}))
+        return
+    table = Table(pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
+    for heading in ("campaign", "cells", "title"):
+        table.add_column(heading, overflow="fold", justify="right" if heading == "cells" else "left")
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    Console().print(table)
+    for row in here:
+        Console(highlight=False).print(f"{row['campaign']}: {row['done']} of {row['runs']} runs done", soft_wrap=True)
+
+
+def _on_this_machine() -> list[dict[str, object]]:
+    from qloom.campaign.cells import expand
+    from qloom.campaign.store import ASKED, Store, campaigns_directory
+
+    rows: list[dict[str, object]] = []
+    for path in sorted(campaigns_directory().glob(f"*/{ASKED}")):
+        store = Store(path.parent)
+        asked = store.asked()
+        runs = asked.campaign().repeats * len(expand(asked.campaign(), asked.name))
+        rows.append({"campaign": path.parent.name, "done": len(store.done()), "runs": runs})
+    return rows
+
+
+@app.command()
+def run(
+    campaign: CampaignArgument,
+    world: Annotated[str | None, typer.Option(help="Where the cells run. [default: as the campaign says]")] = None,
+    scale: Annotated[str, typer.Option(help="Multiply all times of programs and strategies by this: 1/5.")] = "1",
+    overheads: Annotated[Path | None, typer.Option(help="Measured overheads (TOML), in place of its own.")] = None,
+    calibrate: Annotated[
+        str | None, typer.Option(help="Fit its values to a part of the published table first: all, or its names.")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option(help="How often each cell is run. [default: as the campaign says]")
+    ] = None,
+    quirks: Annotated[
+        bool, typer.Option("--quirks/--no-quirks", help="Account as the campaign says the paper did, or honestly.")
+    ] = True,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run what is not done yet of a campaign, and print its table. Interrupted, the same command goes on."""
+    from qloom.campaign.calibrate import fit
+    from qloom.campaign.execute import carry_out
+    from qloom.campaign.formats import as_text
+    from qloom.campaign.plans import Conditions, parse_scale
+    from qloom.campaign.read import read_raw
+    from qloom.campaign.rows import read_results, rows_of
+    from qloom.campaign.store import Asked
+
+    name, raw = read_raw(campaign)
+    if repeats is not None:
+        raw["repeats"] = repeats
+    if not quirks:
+        raw["quirks"] = []
+    measured = read_site(overheads) if overheads is not None else None
+    values = fit(raw, name, calibrate) if calibrate is not None else {}
+    asked = Asked(name, raw, Conditions(world, parse_scale(scale), measured), calibrate, values)
+    try:
+        with _progress(Console(stderr=True), not (as_json or quiet)) as progress:
+            store = carry_out(asked, progress.step, progress)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        interrupted = JobError("interrupted", hint="the same command goes on with what is not done")
+        interrupted.exit_code = 130
+        raise interrupted from None
+    if quiet:
+        print(store.directory)
+    elif as_json:
+        print(json.dumps(rows_of(read_results(store))))
+    else:
+        Console(highlight=False).print(as_text(read_results(store)))
+
+
+@app.command()
+def report(
+    campaign: DoneArgument = "last",
+    kind: Annotated[
+        str, typer.Option("--format", "-f", help="text, csv, json, markdown or html; or the suffix of the file says.")
+    ] = "",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; else it is printed.")] = None,
+) -> None:
+    """What came of a campaign: means, deviations, 95 % intervals, differences, the published table, the manifest."""
+    from qloom.campaign import formats
+    from qloom.campaign.rows import read_results
+    from qloom.campaign.store import find_store
+    from qloom.journal.page import write_view
+
+    suffixes = {".csv": "csv", ".json": "json", ".md": "markdown", ".html": "html"}
+    kind = kind or (suffixes.get(output.suffix, "text") if output is not None else "text")
+    results = read_results(find_store(campaign))
+    match kind:
+        case "text":
+            text = formats.printed(results)
+        case "csv":
+            text = formats.as_csv(results)
+        case "json":
+            text = formats.as_json(results)
+        case "markdown":
+            text = formats.as_markdown(results)
+        case "html":
+            from qloom.campaign.page import page_of
+
+            text = page_of(results)
+        case _:
+            raise InputError(f"no format is called {kind!r}", hint="text, csv, json, markdown or html")
+    if output is not None:
+        write_view(output, text.encode())
+        print(output)
+    else:
+        print(text, end="")
+
+
+@app.command()
+def draw(
+    campaign: DoneArgument = "last",
+    what: Annotated[str, typer.Option(help="map, bars or nodes (over time).")] = "auto",
+    output: Annotated[Path, typer.Option("--output", "-o", help="The picture: .svg or .png.")] = Path("campaign.svg"),
+) -> None:
+    """Draw the map of a campaign that has one, its bars, or the nodes that its jobs held over time."""
+    from qloom.campaign.charts import drawing_of
+    from qloom.campaign.rows import read_results
+    from qloom.campaign.store import find_store
+    from qloom.journal.page import write_view
+
+    if output.suffix not in (".svg", ".png"):
+        raise InputError(f"cannot draw a {output.suffix or 'file without a suffix'}", hint="use .svg or .png")
+    write_view(output, drawing_of(read_results(find_store(campaign)), what, output.suffix[1:]))
+    print(output)
+
+
+@app.command()
+def verify(campaign: DoneArgument = "last", as_json: Json = False) -> None:
+    """Run the virtual cells of a campaign again and compare their journals, byte for byte."""
+    from qloom.campaign.execute import verify as verify_store
+    from qloom.campaign.store import find_store
+
+    store = find_store(campaign)
+    with _progress(Console(stderr=True), not as_json) as progress:
+        compared, others, different = verify_store(store, progress.step)
+    if as_json:
+        print(json.dumps({"compared": compared, "not_virtual": others, "different": different}))
+    else:
+        left_out = f"; {others} are not virtual" if others else ""
+        print(f"{compared - len(different)} of {compared} journals are the same, byte for byte{left_out}")
+    if different:
+        raise JobError(f"{len(different)} journals differ, the first: {different[0]}")
+
+
+@app.command()
+def calibrate(
+    campaign: CampaignArgument,
+    on: Annotated[str, typer.Option(help="The part of the published table: all, or a name of the campaign.")] = "all",
+    as_json: Json = False,
+) -> None:
+    """Fit the values of a campaign to its published table, and print them as its file has them."""
+    from qloom.campaign.calibrate import fit
+    from qloom.campaign.read import read_raw
+
+    name, raw = read_raw(campaign)
+    values = fit(raw, name, on)
+    if as_json:
+        print(json.dumps(values))
+        return
+    for key, value in values.items():
+        print(f"[calibrated.{key}]\nvalue = {value}")
+
+
+class _Steps:
+    """How far a campaign is, and what its present cell does."""
+
+    def __init__(self) -> None:
+        self._cell = Progress("")
+
+    def step(self, done: int, of: int, what: str) -> None:
+        """The next cell begins."""
+        self._cell = Progress(f"{done} of {of} runs done; {what}")
+
+    def __call__(self, event: Event) -> None:
+        self._cell(event)
+
+    def __rich__(self) -> Text:
+        return self._cell.__rich__()
+
+
+@contextmanager
+def _progress(console: Console, wanted: bool) -> Iterator[_Steps]:
+    """On a terminal only."""
+    steps = _Steps()
+    if not wanted or not console.is_terminal:
+        yield steps
+        return
+    with Live(steps, console=console, refresh_per_second=8, transient=True):
+        yield steps

@@ -1,0 +1,81 @@
+"""What campaigns need of the program, the strategies and the virtual world."""
+
+from __future__ import annotations
+
+import qloom
+from qloom.campaign.plans import SharedSite
+from qloom.journal.accounting import account, read_history
+from qloom.site import Overheads, Qpu, Site
+
+SHORT = {"classical_s": [4.0], "score_s": 0.0, "quantum_s": 2.0, "iterations": 1}
+
+
+def history(**plan):
+    plan = {"world": "virtual", "in_memory": True, **plan}
+    return read_history(qloom.run("phases", **plan).events)
+
+
+def test_jobs_arrive_one_after_the_other():
+    found = history(parameters={**SHORT, "arrivals_s": [0, 30]}, jobs=2)
+    begins = {job: min(i.begin_us for i in found.intervals if i.job == job) for job in found.jobs}
+    assert begins == {"j1": 0, "j2": 30_000_000}
+
+
+def test_jobs_take_lengths_and_devices_in_turn():
+    site = Site(qpus=(Qpu(name="iqm"), Qpu(name="pasqal")))
+    parameters = {**SHORT, "quantum_s": [1.0, 9.0], "devices": ["iqm", "pasqal"]}
+    found = history(parameters=parameters, jobs=3, site=site)
+    ran = {i.job: (i.resource, i.seconds) for i in found.intervals if i.kind == "quantum"}
+    assert ran == {"j1": ("iqm", 1.0), "j2": ("pasqal", 9.0), "j3": ("iqm", 1.0)}
+
+
+def test_jitter_is_decided_by_the_seed_alone():
+    parameters = {**SHORT, "jitter": 0.2}
+
+    def lengths(seed, strategy):
+        found = history(parameters=parameters, seed=seed, strategy=strategy)
+        return [i.seconds for i in found.intervals if i.kind in ("task", "quantum")]
+
+    assert lengths(1, "offload") == lengths(1, "workflow")
+    assert lengths(1, "offload") != lengths(2, "offload")
+    assert lengths(1, "offload") != [4.0, 2.0]
+
+
+def test_a_workflow_can_hold_more_nodes_than_a_phase_needs():
+    usual, three = (
+        account(history(parameters=SHORT, strategy="workflow", options=options)).node_s_held
+        for options in ({}, {"phase_nodes": 3})
+    )
+    assert (usual, three) == (4.0, 12.0)
+
+
+def test_a_submission_takes_time_but_holds_nothing():
+    site = Site(overheads=Overheads(submit_s=10.0))
+    used = account(history(parameters=SHORT, strategy="workflow", site=site))
+    assert used.node_s_held == 4.0
+    assert used.wall_s == 4.0 + 10.0 + 2.0  # the gap before the first phase comes before anything is held
+
+
+def test_a_submission_that_is_withdrawn_never_holds_anything():
+    """A block keeps the QPU and waits for nodes only as long as its patience, which is shorter than a submission."""
+
+    async def program(job):
+        async with job.quantum_block():
+            await job.quantum(qloom.delay(1.0))
+            await job.classical(qloom.call(pow, 2, 3).needs(expected_s=1.0))
+
+    site = Site(overheads=Overheads(submit_s=10.0))
+    outcome = qloom.run(program, strategy="workflow", world="virtual", in_memory=True, site=site)
+    assert outcome.errors == []
+    assert [event["event"] for event in outcome.events].count("withdrawn") == 1
+
+
+def test_a_job_may_hold_a_part_of_the_cluster():
+    found = history(parameters=SHORT, jobs=2, site=SharedSite(nodes=1, all_nodes=2))
+    assert sorted({i.resource for i in found.intervals if i.kind == "node"}) == ["n1", "n2"]
+    assert account(found).wall_s < 10.0, "both jobs run at once"
+
+
+def test_wrong_lengths_are_refused():
+    outcome = qloom.run("phases", parameters={"jitter": -1.0}, world="virtual", in_memory=True)
+    assert "jitter must be" in str(outcome.errors[0])
