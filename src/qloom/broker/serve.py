@@ -200,7 +200,13 @@ class _PeerProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
 
 def _hook(command: tuple[str, ...]) -> Callable[[str, str], Any]:
+    one_by_one = asyncio.Lock()  # the last state that is told must be the last that was
+
     async def run(device: str, state: str) -> None:
+        async with one_by_one:
+            await tell(device, state)
+
+    async def tell(device: str, state: str) -> None:
         environment = {**os.environ, "QLOOM_DEVICE": device, "QLOOM_DEVICE_STATE": state}
         try:
             process = await asyncio.create_subprocess_exec(
