@@ -9,6 +9,8 @@
     │       └── ProgramChanged    the program no longer matches its journal
     └── JobError              the job failed                                  (exit code 1)
         ├── TaskFailed        a task raised, exited or was killed
+        │   └── NodeLost      a node failed under a task, again and again
+        ├── AllocationEnded   the engine took an allocation away: cancelled, preempted, out of time
         ├── QuantumFailed     a device refused or failed a quantum task
         └── Deadlock          virtual time only: nothing is left to happen
 
@@ -71,6 +73,14 @@ class JobError(QloomError):
 
 class TaskFailed(JobError):
     """A classical task raised an exception, exited or was killed."""
+
+
+class NodeLost(TaskFailed):
+    """A node failed under a task: the task is run again elsewhere, and only if that fails as well is this told."""
+
+
+class AllocationEnded(JobError):
+    """The engine ended an allocation that the job still needed: what is done is kept, and the run can be resumed."""
 
 
 class QuantumFailed(JobError):

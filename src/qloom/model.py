@@ -48,6 +48,7 @@ class Task:
     nodes: int = 1
     cpus: int = 1
     memory_mb: int = 0
+    ranks: int = 0  # MPI processes over the nodes; 0: the task does not use MPI
     expected_s: float | None = None
     stand_in: Callable[..., Any] | None = None  # computes the result in virtual time, if not `function`
 
@@ -57,10 +58,11 @@ class Task:
         nodes: int | None = None,
         cpus: int | None = None,
         memory_mb: int | None = None,
+        ranks: int | None = None,
         expected_s: float | None = None,
     ) -> Task:
         """The same task with other needs."""
-        given = {"nodes": nodes, "cpus": cpus, "memory_mb": memory_mb, "expected_s": expected_s}
+        given = {"nodes": nodes, "cpus": cpus, "memory_mb": memory_mb, "ranks": ranks, "expected_s": expected_s}
         changed = replace(self, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
         _check_needs(changed)
         return changed
@@ -71,6 +73,8 @@ def _check_needs(task: Task) -> None:
         raise InputError(
             f"task {task.name}: nodes and cpus must be at least 1, memory_mb at least 0", hint="see Task.needs"
         )
+    if task.ranks != 0 and task.ranks < task.nodes:
+        raise InputError(f"task {task.name}: {task.ranks} MPI ranks are too few for {task.nodes} nodes")
     if task.expected_s is not None and not 0 <= task.expected_s < float("inf"):
         raise InputError(f"task {task.name}: expected_s must be a finite number of seconds, not {task.expected_s}")
 
@@ -108,6 +112,7 @@ def task(
     nodes: int = 1,
     cpus: int = 1,
     memory_mb: int = 0,
+    ranks: int = 0,
     stand_in: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[P, R]], TaskFunction[P, R]]: ...
 def task(
@@ -118,14 +123,16 @@ def task(
     nodes: int = 1,
     cpus: int = 1,
     memory_mb: int = 0,
+    ranks: int = 0,
     stand_in: Callable[..., Any] | None = None,
 ) -> TaskFunction[P, R] | Callable[[Callable[P, R]], TaskFunction[P, R]]:
     """Make calls of a function into tasks: `await job.classical(kmeans(data, 3))`.
 
     `expected_s` is a number of seconds or a function of the same arguments. `stand_in` computes the result
-    in virtual time, for functions whose point is that they take time.
+    in virtual time, for functions whose point is that they take time. With `ranks` the function is called
+    by that many MPI processes, and the result is that of rank 0.
     """
-    needs = {"nodes": nodes, "cpus": cpus, "memory_mb": memory_mb}
+    needs = {"nodes": nodes, "cpus": cpus, "memory_mb": memory_mb, "ranks": ranks}
 
     def decorate(function: Callable[P, R]) -> TaskFunction[P, R]:
         return TaskFunction(function, expected_s, needs, stand_in)

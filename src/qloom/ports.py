@@ -29,6 +29,9 @@ class Allocation(Protocol):
     def run(self, work: Work) -> asyncio.Future[Any]:
         """Take a task on, to run as soon as enough nodes are idle; cancelling the future kills it."""
 
+    async def settled(self, for_s: float) -> None:
+        """Wait until nothing has run on it for so long, spare work included."""
+
     async def grow(self, nodes: int, within_s: float) -> None:
         """Ask for nodes until `nodes` are held, for at most `within_s`; go on with what was granted."""
 
@@ -49,8 +52,24 @@ class Allocation(Protocol):
 class Cluster(Protocol):
     """The nodes and QPUs that one job can ask for."""
 
-    async def allocate(self, need: Need, within_s: float | None = None) -> Allocation | None:
-        """Wait in line for what is needed, all of it at once; `None` if it was not granted `within_s`."""
+    async def allocate(
+        self, need: Need, within_s: float | None = None, *, spare: bool = False, reason: str | None = None
+    ) -> Allocation | None:
+        """Wait in line for what is needed, all of it at once; `None` if it was not granted `within_s`.
+
+        A request for `spare` work lets all others go first. The journal keeps the `reason`, if there is one.
+        """
+
+    def run(self, work: Work) -> asyncio.Future[Any]:
+        """Take a task on for whichever allocation of the job first has enough idle nodes, before spare work."""
+
+    @property
+    def waiting(self) -> Sequence[Work]:
+        """Work that `run` took on and no node runs yet, in the order it came."""
+
+    @property
+    def spare_waiting(self) -> Sequence[Work]:
+        """Spare work that no node runs yet."""
 
     @property
     def keeps_qpu(self) -> bool:
@@ -59,8 +78,14 @@ class Cluster(Protocol):
     async def let_go_of_qpu(self) -> None:
         """Give every hold of a QPU back; the rest of a block then queues task by task."""
 
-    def fill_idle_nodes(self, spare: Sequence[Work]) -> None:
-        """Run these on nodes that are held but idle; they may be dropped."""
+    def fill_idle_nodes(self, spare: Sequence[Work], *, most: int | None = None, give_way: bool = False) -> None:
+        """Run these on nodes that are held but idle, on `most` of them at once; they may be dropped.
+
+        With `give_way`, none is begun while somebody waits in line for nodes.
+        """
+
+    def drop_spare(self, nodes: int) -> None:
+        """Give up spare work that nobody waits for, on so many nodes."""
 
 
 class Strategy(Protocol):
@@ -83,6 +108,39 @@ class Strategy(Protocol):
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """What is expected, and how often (0 to 1) what was seen so far lay near it."""
+
+    value: float
+    confidence: float
+
+
+class Forecast(Protocol):
+    """What the journals of this run and of earlier ones let one job expect; `None` where they say nothing."""
+
+    def task_s(self, name: str) -> Prediction | None:
+        """Seconds that a task of this name runs."""
+
+    def node_wait_s(self) -> Prediction | None:
+        """Seconds from a request for nodes until they can be used."""
+
+    def quantum_left_s(self) -> Prediction | None:
+        """Seconds in which the quantum results that the job awaits could be there at the earliest."""
+
+    def tasks_after_quantum(self) -> Sequence[str]:
+        """Names of the tasks that the job asked for when it last had a quantum result."""
+
+    def spare_ahead_s(self) -> Prediction | None:
+        """Seconds from the offer of spare work until it is asked for."""
+
+    def spare_use(self) -> float:
+        """The share of spare work that was asked for later; 1 as long as nothing was seen."""
+
+    def scaled(self, by: float) -> Forecast:
+        """The same with every time multiplied, to try what wrong predictions cost."""
+
+
+@dataclass(frozen=True)
 class Requirements:
     """What a strategy knows when it is made."""
 
@@ -90,6 +148,7 @@ class Requirements:
     nodes: int  # the most nodes that the job may hold
     qpu_hold: QpuHold | None = None  # None: the strategy's usual one
     options: dict[str, float] = field(default_factory=dict)
+    forecast: Forecast | None = None
 
 
 class Clock(Protocol):
@@ -114,7 +173,8 @@ class Lease:
     nodes: list[str]
     device: str | None = None
     shares: int = 0
-    engine_us: int | None = None  # the engine's own time of the grant (Slurm's StartTime)
+    engine_us: int | None = None  # the engine's own time of the last grant (Slurm's StartTime)
+    engine_id: str | None = None  # what the engine calls what it granted last (a Slurm job)
 
 
 @dataclass
@@ -128,6 +188,7 @@ class Request:
     qpu: QpuHold = QpuHold.TASK
     device: str | None = None
     lease: Lease | None = None
+    spare: bool = False  # for work that may never be needed: all others go first
     waited_for: str | None = None  # what was short when it last could not be granted: "nodes" or a device
 
 
@@ -147,7 +208,10 @@ class World(Protocol):
         """Leave the line, if the request is still in it."""
 
     async def drop_nodes(self, lease: Lease, nodes: Sequence[str]) -> int | None:
-        """Give some nodes of a lease back; returns the engine's own time of it, if it has one."""
+        """Give some nodes of a lease back; returns the engine's own time of it, if it has one.
+
+        An engine may refuse: what is in `lease.nodes` afterwards is still held.
+        """
 
     async def drop_qpu(self, lease: Lease) -> int | None:
         """Give the QPU of a lease back."""
@@ -156,7 +220,15 @@ class World(Protocol):
         """Give all of a lease back."""
 
     async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Any:
-        """Run a task. This one may be cancelled: then the task is killed before the call returns."""
+        """Run a task. This one may be cancelled: then the task is killed before the call returns.
+
+        Raises `NodeLost` if a node failed under it (it is no longer in `lease.nodes`), and `AllocationEnded` if the
+        engine took the lease away.
+        """
+
+    def nodes_are_short(self) -> bool:
+        """Whether somebody waits for nodes, other than for spare work. A world that cannot tell says no."""
+        return False
 
     def check_task(self, task: Task) -> None:
         """Raise `NeedError` if no node of this world could ever run the task."""

@@ -127,6 +127,8 @@ class Job:
             if work.id not in self._memory.results:
                 spare.append(work)
         if spare:
+            names = [work.task.name for work in spare]
+            self._recorder.record("speculated", works=[work.id for work in spare], names=names)
             self._track(self._strategy.speculate(spare))
 
     def share(self, value: Any) -> Shared:
@@ -189,6 +191,9 @@ class Job:
         if missing:
             await self._ready()
             claimed = [(work, self._cluster.spare.claim(work)) for work in missing]
+            for work, run in claimed:
+                if run is not None:
+                    self._recorder.record("claimed", work=work.id)
             required = [work for work, run in claimed if run is None]
             spare = [self._spare_result(work, run) for work, run in claimed if run is not None]
             firm = [self._strategy.classical(required)] if required else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import platform
@@ -19,70 +20,27 @@ from typing import Any
 
 from qloom.aio import see_through
 from qloom.broker.inprocess import InProcessBroker
+from qloom.broker.port import BrokerPort
 from qloom.errors import InputError, JobError, JournalError, QloomError
 from qloom.journal import home
-from qloom.journal.file import VERSION, Event, Journal, read_events
+from qloom.journal.file import Event, Journal, read_events
+from qloom.journal.forecast import Forecaster, learn
 from qloom.journal.replay import Past, recall
 from qloom.journal.results import ResultStore
+from qloom.plan import Plan
 from qloom.ports import Requirements
 from qloom.program import Job
 from qloom.programs.load import Program, from_function, load_program
-from qloom.site import Site, site_from
-from qloom.strategies import make_strategy
-from qloom.version import __version__
+from qloom.site import site_from
+from qloom.strategies import make_strategy, parse_strategy
 from qloom.worlds import Surroundings, WorldEntry, world_entry
 from qloom.worlds.cluster import JobCluster
 from qloom.worlds.qpu import JobQpu
+from qloom.worlds.realtime import RealClock
+
+__all__ = ["Listener", "Outcome", "Plan", "execute", "prepare", "resume", "run", "run_job"]
 
 Listener = Callable[[Event], None]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be run."""
-
-    program: Program
-    parameters: dict[str, Any] = field(default_factory=dict)
-    strategy: str = "offload"
-    options: dict[str, float] = field(default_factory=dict)  # of the strategy
-    world: str = "local"
-    site: Site = field(default_factory=Site)
-    jobs: int = 1
-    seed: int = 0
-    profile: str | None = None  # a run whose durations and results virtual time takes
-
-    def __post_init__(self) -> None:
-        if self.profile is not None:  # "last" must mean the same run for the next plan, and when it is resumed
-            object.__setattr__(self, "profile", str(home.find_run(self.profile).resolve()))
-
-    def check(self) -> None:
-        """Refuse what cannot run, before anything is written."""
-        world_entry(self.world)
-        for strategy in self.strategy.split(","):
-            required = Requirements(cluster=None, nodes=self.site.nodes, options=self.options)  # type: ignore[arg-type]
-            make_strategy(strategy, required)
-        if self.jobs < 1:
-            raise InputError(f"--jobs must be at least 1, not {self.jobs}")
-        if self.profile is not None and self.world != "virtual":
-            raise InputError("a profile is only of use in virtual time", hint="--world virtual")
-        self.program.check(self.parameters)
-
-    def as_event(self) -> dict[str, Any]:
-        """The plan as the journal keeps it."""
-        return {
-            "version": VERSION,
-            "qloom": __version__,
-            "program": self.program.source,
-            "program_digest": self.program.digest or None,
-            "parameters": self.parameters,
-            "strategy": self.strategy,
-            "options": self.options or None,
-            "world": self.world,
-            "site": self.site.as_dict(),
-            "jobs": self.jobs,
-            "seed": self.seed,
-            "profile": self.profile,
-        }
 
 
 @dataclass(frozen=True)
@@ -120,21 +78,48 @@ def run(
     return execute(Plan(program, **plan), listener=listener, in_memory=in_memory)
 
 
-def execute(plan: Plan, *, listener: Listener | None = None, in_memory: bool = False) -> Outcome:
+def execute(
+    plan: Plan, *, listener: Listener | None = None, in_memory: bool = False, driver: str = "here"
+) -> Outcome:
     """Carry out a plan in a new run."""
     plan.check()
+    if plan.engine is not None:  # it stands above this file: found by name, as worlds are
+        outcome: Outcome = importlib.import_module(f"qloom.{plan.engine}.engine").execute(plan, listener=listener)
+        return outcome
+    plan = plan.with_devices()
     if not in_memory:
         plan = replace(plan, parameters=_as_kept(plan.parameters))
-    profile = _read_profile(plan.profile)
+    profile = read_profile(plan.profile)
     directory = None if in_memory else home.new_run()
+    start, began_us = _start(plan)
+    execution = _Execution(plan, directory, listener, profile, driver=driver)
+    return _without_trace(execution.go(began_us, 0, 0, ("run_started", start), {}))
+
+
+def prepare(plan: Plan) -> Path:
+    """A new run that waits to be begun by `resume`, elsewhere or later; its jobs count as submitted now."""
+    plan = replace(plan.with_devices(), parameters=_as_kept(plan.parameters))
+    directory = home.new_run()
+    start, began_us = _start(plan)
+    journal = Journal(directory, RealClock(began_us))
+    try:
+        journal.record("run_started", durable=True, **start)
+        for number in range(plan.jobs):
+            journal.recorder(f"j{number + 1}").record("job_submitted")
+    finally:
+        journal.close()
+    return directory
+
+
+def _start(plan: Plan) -> tuple[dict[str, Any], int]:
+    """How a journal begins, and when."""
     began_us = time.time_ns() // 1000
     start = plan.as_event()
     if world_entry(plan.world).REAL_TIME:
         start["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(began_us / 1e6))
         start["epoch_us"] = began_us
         start["host"] = platform.node()
-    outcome = _Execution(plan, directory, listener, profile).go(began_us, 0, 0, ("run_started", start), {})
-    return _without_trace(outcome)
+    return start, began_us
 
 
 def _without_trace(outcome: Outcome) -> Outcome:
@@ -146,33 +131,38 @@ def _without_trace(outcome: Outcome) -> Outcome:
     return replace(outcome, directory=None)
 
 
-def resume(name: str, *, listener: Listener | None = None) -> Outcome:
+def resume(name: str, *, listener: Listener | None = None, driver: str = "here") -> Outcome:
     """Go on with a run that was killed, interrupted or failed; what its journal holds is not run again."""
     directory = home.find_run(name)
     home.require_own(directory)
     events = read_events(directory)
-    start = events[0]
-    program = load_program(start["program"]) if start["program"] else None
-    if program is None:
-        raise JournalError(f"{directory.name} does not name its program")
-    plan = Plan(
-        program,
-        parameters=start["parameters"],
-        strategy=start["strategy"],
-        options=start.get("options") or {},
-        world=start["world"],
-        site=site_from(start["site"], directory.name),
-        jobs=start["jobs"],
-        seed=start["seed"],
-        profile=start.get("profile"),
-    )
+    start, plan = events[0], plan_of(events, directory.name).with_devices()
+    program = plan.program
     changed = bool(program.digest) and program.digest != start.get("program_digest")
     done = {event["job"]: event for event in events if event["event"] == "job_ended" and event["state"] == "done"}
-    execution = _Execution(plan, directory, listener, _read_profile(plan.profile), events)
+    execution = _Execution(plan, directory, listener, read_profile(plan.profile), events, driver)
     note = ["the program's file has changed since the run began"] if changed else []
     resumed = ("resumed", {"program_changed": changed or None})
     outcome = execution.go(start.get("epoch_us", 0), events[-1]["at_us"], events[-1]["n"] + 1, resumed, done)
     return replace(outcome, notes=note + outcome.notes)
+
+
+def plan_of(events: Sequence[Event], name: str) -> Plan:
+    """The plan that the journal of a run begins with."""
+    start = events[0]
+    if not start["program"]:
+        raise JournalError(f"{name} does not name its program")
+    return Plan(
+        load_program(start["program"]),
+        parameters=start["parameters"],
+        strategy=start["strategy"],
+        options=start.get("options") or {},
+        world=start["world"],
+        site=site_from(start["site"], name),
+        jobs=start["jobs"],
+        seed=start["seed"],
+        profile=start.get("profile"),
+    )
 
 
 def _as_kept(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -184,7 +174,8 @@ def _as_kept(parameters: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _read_profile(name: str | None) -> Past | None:
+def read_profile(name: str | None) -> Past | None:
+    """How long each piece of work took in an earlier run, and what came out."""
     if name is None:
         return None
     directory = home.find_run(name)
@@ -204,6 +195,7 @@ class _Execution:
         listener: Listener | None,
         profile: Past | None,
         past: list[Event] | None = None,
+        driver: str = "here",
     ) -> None:
         self._plan = plan
         self._directory = directory
@@ -212,6 +204,7 @@ class _Execution:
         self._profile = profile
         self._entry: WorldEntry = world_entry(plan.world)
         self._errors: list[QloomError] = []
+        self._driver = driver
 
     def go(
         self, began_us: int, at_us: int, number: int, first: tuple[str, dict[str, Any]], done: dict[str, Event]
@@ -248,10 +241,13 @@ class _Execution:
         self, journal: Journal, done: dict[str, Event], output: Path | None
     ) -> tuple[list[Any], list[Event], list[str]]:
         plan, directory = self._plan, self._directory
-        surroundings = Surroundings(plan.site, directory, _worker_set_up(plan.program), self._profile, journal.record)
+        set_up = _worker_set_up(plan.program)
+        surroundings = Surroundings(plan.site, directory, set_up, self._profile, journal.record, self._driver)
         world = self._entry.make(surroundings, journal.clock)
-        broker = InProcessBroker(world.devices, journal.clock, plan.site.overheads.queue_call_s)
+        broker = await self._make_broker(world, journal.clock)
+        forecaster = self._forecaster(journal)
         runs: list[asyncio.Future[Any]] = []
+        results: list[Any] = []
         state = "interrupted"
         try:
             for number in range(plan.jobs):
@@ -261,22 +257,55 @@ class _Execution:
                     runs[-1].set_result(journal.results.load(recorded["result"]))
                 else:
                     job = run_job(
-                        plan, number, world, broker, journal, past=self._past, directory=directory, output=output
+                        plan,
+                        number,
+                        world,
+                        broker,
+                        journal,
+                        past=self._past,
+                        directory=directory,
+                        output=output,
+                        forecaster=forecaster,
                     )
                     runs.append(asyncio.ensure_future(job))
             results = [self._result(ended) for ended in await asyncio.gather(*runs, return_exceptions=True)]
             state = "failed" if self._errors else "done"
+        except asyncio.CancelledError:
+            if getattr(world, "handed_on", None) is None:
+                raise
+            state = "handed on"  # another driver goes on with the run
         finally:
             for run in runs:
                 run.cancel()
             await see_through(asyncio.gather(*runs, return_exceptions=True))
             await broker.close()
             await world.close()
-            journal.record("run_ended", durable=True, state=state)
+            journal.record("run_ended", durable=True, state=state, engine_id=getattr(world, "handed_on", None))
         if state == "done":
             world.require_all_free()
         events = read_events(directory) if directory is not None else self._past + (journal.events or [])
         return results, events, _notes(world, events)
+
+    def _forecaster(self, journal: Journal) -> Forecaster | None:
+        """What strategies that look ahead learn from: earlier runs of the program, then this one as it goes.
+
+        In virtual time the only earlier run is the profile, so that a run can be repeated byte for byte.
+        """
+        plan = self._plan
+        if not any(parse_strategy(name)[0].learns for name in plan.strategy.split(",")):
+            return None
+        profile = [plan.profile] if plan.profile is not None else []
+        earlier = home.runs_of(plan.program.source) if self._entry.REAL_TIME else profile
+        return learn(journal, [*(read_events(home.find_run(name)) for name in earlier), self._past])
+
+    async def _make_broker(self, world: Any, clock: Any) -> BrokerPort:
+        site = self._plan.site
+        if site.broker is None:
+            return InProcessBroker(world.devices, clock, site.overheads.queue_call_s)
+        from qloom.broker.remote import RemoteBroker
+
+        name = self._directory.name if self._directory is not None else f"in-memory-{os.getpid()}"
+        return await RemoteBroker.connect(site.broker, name, resumable=self._directory is not None)
 
     def _result(self, ended: Any) -> Any:
         if isinstance(ended, QloomError):
@@ -291,19 +320,21 @@ async def run_job(
     plan: Plan,
     number: int,
     world: Any,
-    broker: InProcessBroker,
+    broker: BrokerPort,
     journal: Journal,
     *,
     past: Sequence[Event] = (),
     directory: Path | None = None,
     output: Path | None = None,
+    forecaster: Forecaster | None = None,
 ) -> Any:
     """Run one job of a plan to its end. If several strategies are named, the jobs take them in turn."""
     name = f"j{number + 1}"
     recorder = journal.recorder(name)
     cluster = JobCluster(world, broker, recorder)
     strategies = plan.strategy.split(",")
-    required = Requirements(cluster, plan.site.nodes, options=plan.options)
+    forecast = forecaster.of(name) if forecaster is not None else None
+    required = Requirements(cluster, plan.site.nodes, options=plan.options, forecast=forecast)
     if not any(event["event"] == "job_submitted" and event["job"] == name for event in past):
         recorder.record("job_submitted")
     job = Job(

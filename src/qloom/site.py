@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import tomllib
-from dataclasses import asdict, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ class Qpu:
 class Overheads:
     """Seconds that the engine takes; all zero unless they were measured. Used by the virtual world."""
 
+    submit_s: float = 0.0  # until a request for a new allocation stands in line (a workflow manager's gap)
     tick_s: float = 0.0  # a request that has to wait starts at the scheduler's next tick
     grant_s: float = 0.0  # from the engine's decision until the job can use its nodes
     worker_start_s: float = 0.0  # a worker on a node, before its first task
@@ -80,6 +82,35 @@ class Watts:
 
 
 @checked(frozen=True, config=STRICT)
+class Slurm:
+    """What every Slurm job of a run is asked for with; used by the world `slurm`. Empty: as Slurm has it."""
+
+    partition: str = ""  # of the nodes; empty: the default partition
+    quantum_partition: str = "quantum"
+    gres: str = "qpu"  # a QPU with N shares is this gres N times; of several QPUs each has its name as type
+    licences: str = ""  # the licence that stands for a QPU instead, if the site has no gres for it
+    account: str = ""
+    qos: str = ""
+    reservation: str = ""
+    constraint: str = ""
+    network: str = ""
+    time_limit: str = ""  # of each job, as Slurm writes it: 30 (minutes), 1:30:00, 2-0
+    arguments: tuple[str, ...] = ()  # any other of salloc
+    python: str = ""  # on the nodes; empty: the one that runs this
+    poll_s: float = 30.0  # between two looks at the queue
+    most_node_hours: float | None = None  # a run is ended when its allocations have held so much
+    most_qpu_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.1 <= self.poll_s < float("inf"):
+            raise InputError(f"slurm.poll_s must be at least 0.1 seconds, not {self.poll_s}")
+        for name in ("most_node_hours", "most_qpu_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise InputError(f"slurm.{name} must be a number above 0, not {value}")
+
+
+@checked(frozen=True, config=STRICT)
 class Site:
     """A cluster as a world sees it."""
 
@@ -87,8 +118,10 @@ class Site:
     cpus_per_node: int = 0  # 0: as many as this machine has
     memory_per_node_mb: int = 0  # 0: as much as this machine has
     qpus: tuple[Qpu, ...] = field(default_factory=lambda: (Qpu(),))
+    broker: str | None = None  # where a broker has the QPUs: http://HOST:PORT or a unix socket; none: in process
     overheads: Overheads = field(default_factory=Overheads)
     watts: Watts = field(default_factory=Watts)
+    slurm: Slurm = field(default_factory=Slurm)
 
     def __post_init__(self) -> None:
         if self.nodes < 1:
@@ -109,6 +142,11 @@ class Site:
     def node_memory_mb(self) -> int:
         """Memory of one node."""
         return self.memory_per_node_mb or _machine()[1]
+
+    def with_devices(self, devices: Sequence[Mapping[str, Any]]) -> Site:
+        """The same site with the QPUs that its broker has."""
+        keys = ("name", "technology", "qubits", "shares", "lanes")
+        return replace(self, qpus=tuple(Qpu(**{key: device[key] for key in keys}) for device in devices))
 
     def as_dict(self) -> dict[str, Any]:
         """The site as the journal keeps it."""

@@ -98,6 +98,23 @@ def test_processes_share_a_campaign_and_never_run_a_cell_twice(tmp_path):
     assert len(home.run_names()) == len(done) + 1
 
 
+def test_streamflow_can_be_named_as_a_strategy_of_its_own(tmp_path):
+    text = """title = "engines"
+[base]
+program = "clustering"
+world = "local"
+parameters = { blobs = 500 }
+[matrix.strategy]
+streamflow = { strategy = "workflow", engine = "streamflow" }
+workflow = { strategy = "workflow" }
+"""
+    pieces = pieces_of(Asked(*read_raw(write(tmp_path, text))))
+    assert [(cell.axes["strategy"], plan.engine) for cell, _, plan in pieces] == [
+        ("streamflow", "streamflow"),
+        ("workflow", None),
+    ]
+
+
 def test_every_key_is_in_the_reference():
     page = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "campaign.md").read_text()
     models = (Campaign, Setting, Calibrated, Published, Claim)

@@ -14,8 +14,8 @@ from qloom.journal.accounting import account, read_history
 from qloom.journal.file import FILE_NAME, read_events
 from qloom.site import Qpu, Site
 from qloom.strategies import STRATEGIES
-from qloom.worlds import WORLDS
 from tests.contract import programs
+from tests.contract.programs import HERE
 
 STRATEGY_NAMES = [*STRATEGIES, "malleable+share", "workflow+task"]
 DOWN = Site(qpus=(Qpu(offline=True),))
@@ -34,7 +34,7 @@ def expected(program):
     return EXPECTED[program]
 
 
-every_world = pytest.mark.parametrize("world", WORLDS)
+every_world = pytest.mark.parametrize("world", HERE)
 every_strategy = pytest.mark.parametrize("strategy", STRATEGY_NAMES)
 
 
@@ -84,7 +84,8 @@ def test_a_failing_task_is_named_and_the_rest_is_released(world, strategy):
     assert error.job == "j1"
     history = read_history(outcome.events)
     assert all(interval.state != "open" for interval in history.intervals)
-    assert account(history).wall_s < 3.0 or world == "virtual"
+    done = [event for event in outcome.events if "work" in event and event.get("state") == "done"]
+    assert len(done) <= 2, "the long tasks were waited for"
 
 
 @every_world

@@ -9,6 +9,7 @@ from typing import Any
 from qloom.broker.inprocess import InProcessBroker
 from qloom.errors import QloomError
 from qloom.journal.file import Event, Journal
+from qloom.journal.forecast import learn
 from qloom.model import call, task
 from qloom.payload import delay
 from qloom.programs.load import Program
@@ -91,23 +92,39 @@ def simulate(
     cancel_at_s: dict[int, float] | None = None,
 ) -> Simulation:
     """Run one job per program, all at once, and require that nothing is left behind."""
+    plans = [
+        Plan(
+            Program("interpret", interpret),
+            {"steps": steps},
+            strategy=strategies[number % len(strategies)],
+            world="virtual",
+            site=site,
+        )
+        for number, steps in enumerate(programs)
+    ]
+    return simulate_plans(plans, site, faults=faults, cancel_at_s=cancel_at_s)
+
+
+def simulate_plans(
+    plans: list[Plan],
+    site: Site,
+    *,
+    faults: Faults | None = None,
+    cancel_at_s: dict[int, float] | None = None,
+) -> Simulation:
+    """Run one job per plan, all at once, and require that nothing is left behind."""
 
     async def main(clock: Any) -> Simulation:
         journal = Journal(None, clock)
         world = VirtualWorld(site, clock, faults=faults or Faults())
         clock.explain_with(world.who_waits)
         broker = InProcessBroker(world.devices, clock, site.overheads.queue_call_s)
+        forecaster = learn(journal, [])
         journal.record("run_started", version=1)
-        runs = []
-        for number, steps in enumerate(programs):
-            plan = Plan(
-                Program("interpret", interpret),
-                {"steps": steps},
-                strategy=strategies[number % len(strategies)],
-                world="virtual",
-                site=site,
-            )
-            runs.append(asyncio.ensure_future(run_job(plan, number, world, broker, journal)))
+        runs = [
+            asyncio.ensure_future(run_job(plan, number, world, broker, journal, forecaster=forecaster))
+            for number, plan in enumerate(plans)
+        ]
         for number, at_s in (cancel_at_s or {}).items():
             asyncio.get_running_loop().call_later(at_s, runs[number].cancel)
         outcomes = await asyncio.gather(*runs, return_exceptions=True)

@@ -14,6 +14,7 @@ from qloom.journal.accounting import account, read_history
 from qloom.site import Overheads, Qpu, Site
 from qloom.strategies import STRATEGIES
 from qloom.worlds.virtual.world import Faults
+from tests.simulation import disasters
 from tests.simulation.harness import simulate
 
 HOLDS = ["", "+whole", "+share", "+task"]
@@ -132,3 +133,22 @@ def test_faults_and_cancellation_at_any_moment_leave_nothing_behind(programs, ch
             assert number in cancel_at_s
         elif isinstance(outcome, QloomError):
             assert "injected fault" in str(outcome)
+
+
+def test_whatever_is_lost_or_killed_every_job_ends_with_its_results():
+    """QLOOM_EXAMPLES schedules, from QLOOM_SEED on: a node lost, a QPU fault, a driver killed, a broker restarted."""
+    first = int(os.environ.get("QLOOM_SEED", "0"))
+    hits: dict[str, int] = dict.fromkeys(disasters.DISASTERS, 0)
+    for seed in range(first, first + int(os.environ.get("QLOOM_EXAMPLES", "100"))):
+        schedule = disasters.draw(seed)
+        try:
+            ended = disasters.run(schedule)
+            require_sound(ended.events, max(qpu.lanes for qpu in schedule.site.qpus))
+            for steps, outcome in zip(schedule.programs, ended.outcomes, strict=True):
+                alone = simulate([steps], ["offload"], Site(nodes=schedule.site.nodes)).outcomes[0]
+                assert outcome == alone
+        except BaseException as error:
+            raise AssertionError(f"seed {seed}: {type(error).__name__}: {error}") from error
+        for _at_s, what, _whom in schedule.disasters:
+            hits[what] += 1
+    assert all(hits.values()), hits

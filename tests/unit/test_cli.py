@@ -19,7 +19,7 @@ from qloom.journal.file import FILE_NAME, read_events
 from qloom.version import __version__
 
 QLOOM = Path(sys.executable).with_name("qloom")
-SIX = ("coschedule", "offload", "workflow", "vqpu", "malleable", "split")
+SEVEN = ("coschedule", "offload", "workflow", "vqpu", "malleable", "split", "weave")
 COMMANDS = ("run", "compare", "resume", "runs", "show", "explain", "timeline", "schema", "demo")
 ROW = (
     "strategy",
@@ -105,13 +105,13 @@ def write(name, text):
 # The figures of the papers
 
 
-def test_what_the_six_strategies_hold():
+def test_what_the_seven_strategies_hold():
     said = shell("compare", "phases", "--world", "virtual", "--json")
     assert said.code == 0
     assert said.err == ""
     rows = {row["strategy"]: row for row in said.json}
-    assert tuple(rows) == SIX
-    node_s = {**dict.fromkeys(SIX, 301.2), "malleable": 162.0, "workflow": 114.0}
+    assert tuple(rows) == SEVEN
+    node_s = {**dict.fromkeys(SEVEN, 301.2), "malleable": 162.0, "workflow": 114.0, "weave": 54.6}
     for strategy, row in rows.items():
         assert not [name for name in ROW if name not in row]
         assert (row["world"], row["jobs"]) == ("virtual", 1)
@@ -121,7 +121,7 @@ def test_what_the_six_strategies_hold():
             "node_s_busy": 54.0,
             "qpu_s_held": 100.4 if strategy == "coschedule" else 48.0,
             "qpu_s_busy": 48.0,
-            "vqpu_s_held": 100.4 if strategy == "vqpu" else 0.0,
+            "vqpu_s_held": {"vqpu": 100.4, "weave": 48.0}.get(strategy, 0.0),
         }
         assert {name: row[name] for name in expected} == pytest.approx(expected, rel=0.005), strategy
 
@@ -178,7 +178,7 @@ def test_local_and_virtual_give_the_same_result(cli):
 def test_tables_fit_eighty_columns(cli):
     long_run = ("--set", "quantum_s=1000000", "--nodes", 40)
     shown = [
-        cli("compare", "phases", "--world", "virtual", "--strategies", ",".join([*SIX, "malleable+share"])).out,
+        cli("compare", "phases", "--world", "virtual", "--strategies", ",".join([*SEVEN, "malleable+share"])).out,
         cli("compare", "phases", "--world", "virtual", "--strategies", "malleable+share", *long_run).out,
         cli("run", "phases", "--world", "virtual", "--strategy", "malleable+share", "--jobs", 2, *long_run).err,
         cli("show").out,
@@ -190,7 +190,7 @@ def test_tables_fit_eighty_columns(cli):
         assert max(map(len, lines)) <= 80
         assert "…" not in text
     table = shown[0].splitlines()
-    assert sum(len(line.split()) == 7 and line.split()[0] in (*SIX, "malleable+share") for line in table) == 7
+    assert sum(len(line.split()) == 7 and line.split()[0] in (*SEVEN, "malleable+share") for line in table) == 8
     assert all(len(line.split()) == 6 for line in shown[4].splitlines() if "phases" in line), "one line a run"
 
 

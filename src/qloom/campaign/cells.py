@@ -11,7 +11,8 @@ from qloom.campaign.read import included, resolve
 from qloom.errors import InputError
 from qloom.strategies import parse_strategy
 
-SCALARS = ("program", "strategy", "world", "jobs", "nodes", "job_nodes", "technology", "shots", "shares", "lanes")
+_RUN, _QPU = ("program", "strategy", "engine", "world", "jobs"), ("technology", "shots", "shares", "lanes")
+SCALARS = (*_RUN, "nodes", "job_nodes", *_QPU)
 PARAMETER = "parameters."
 
 

@@ -51,6 +51,7 @@ class Setting(Checked):
     program: Text | None = Field(default=None, description="A program; `phases` unless given.")
     parameters: dict[str, Any] = Field(default_factory=dict, description="Of the program.")
     strategy: Text | None = Field(default=None, description="As on the command line: malleable, malleable+share.")
+    engine: Text | None = Field(default=None, description="Who runs the steps of workflow: streamflow, or qloom.")
     options: dict[str, dict[str, FiniteFloat]] = Field(
         default_factory=dict, description="Options of strategies, by the name of the strategy."
     )

@@ -72,6 +72,7 @@ def plan_for(cell: Cell, seed: int, repeat: int, under: Conditions) -> Plan:
         site=_site(setting, overheads if world == "virtual" else {}),  # elsewhere the engine has its own
         jobs=setting.jobs or 1,
         seed=own_seed,
+        engine=setting.engine,
     )
     try:
         plan.check()

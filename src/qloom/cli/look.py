@@ -17,7 +17,7 @@ from rich.table import Table
 from qloom.cli import tables
 from qloom.journal import home
 from qloom.journal.accounting import read_history
-from qloom.journal.file import FILE_NAME, read_events
+from qloom.journal.file import FILE_NAME, Event, read_events
 
 RunArgument = Annotated[str, typer.Argument(help="The id of a run, the start of one, a path, or last.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -77,7 +77,17 @@ def show(run: RunArgument = "last", as_json: Json = False, quiet: Quiet = False)
     title = f"{os.path.basename(start['program'])} under {start['strategy']}, {start['world']}"
     console.print(tables.figures_table(title, rows, first="job"))
     console.print(_waits(jobs))
+    if (other := _instead(events, directory)) is not None:
+        console.print(other, markup=False)
     console.print(f"journal: {directory / FILE_NAME}", markup=False, soft_wrap=True)
+
+
+def _instead(events: list[Event], directory: Path) -> str | None:
+    """What another strategy would have cost, if that can be told."""
+    from qloom.advisor.replay import instead
+
+    found = instead(events, directory)
+    return None if found is None else str(found)
 
 
 def _waits(jobs: list[dict[str, Any]]) -> Table:

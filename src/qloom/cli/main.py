@@ -11,7 +11,22 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from qloom.cli import broker, clustering, demo, look, qpu, running
+from qloom.cli import (
+    advise,
+    broker,
+    campaign,
+    clustering,
+    demo,
+    export,
+    load,
+    look,
+    mpi,
+    qpu,
+    running,
+    slurm,
+    submit,
+    testbed,
+)
 from qloom.errors import QloomError
 from qloom.version import __version__
 
@@ -44,10 +59,18 @@ def qloom(
 
 running.add_to(app)
 look.add_to(app)
+advise.add_to(app)
 demo.add_to(app)
 app.add_typer(clustering.app, name="clustering")
+app.add_typer(load.app, name="load")
+app.add_typer(mpi.app, name="mpi")
 broker.add_to(app)
 qpu.add_to(app)
+campaign.add_to(app)
+testbed.add_to(app)
+slurm.add_to(app)
+submit.add_to(app)
+export.add_to(app)
 
 
 def run() -> None:

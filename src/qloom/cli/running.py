@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,12 +19,13 @@ from qloom.errors import InputError, QloomError
 from qloom.programs.load import load_program
 from qloom.runner import Outcome, Plan, execute
 from qloom.runner import resume as resume_run
+from qloom.site import Site
 from qloom.strategies import STRATEGIES
 
 ProgramArgument = Annotated[
     str, typer.Argument(help="file.py[:function], a job file (.toml), or a built-in: phases, clustering")
 ]
-World = Annotated[str, typer.Option(help="Where it runs: local or virtual.")]
+World = Annotated[str, typer.Option(help="Where it runs: local, virtual or slurm.")]
 Nodes = Annotated[int | None, typer.Option(help="Nodes of the cluster. [default: 3]")]
 Jobs = Annotated[int, typer.Option(help="How many copies of the program run at once.")]
 Set = Annotated[list[str], typer.Option("--set", help="A parameter of the program: name=value. Repeatable.")]
@@ -31,10 +34,22 @@ Qpu = Annotated[
     list[str],
     typer.Option("--qpu", help=f"A QPU, NAME:TECHNOLOGY[:offline], of {', '.join(TECHNOLOGIES)}. Repeatable."),
 ]
+Broker = Annotated[
+    str | None,
+    typer.Option(help="A broker that has the QPUs: http://HOST:PORT or its unix socket. [default: in process]"),
+]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 SiteFile = Annotated[Path | None, typer.Option("--site", help="A site file (TOML): nodes, QPUs, watts.")]
+Slurm = Annotated[
+    list[str],
+    typer.Option("--slurm", help="For every Slurm job: a key of the site's table [slurm], key=value. Repeatable."),
+]
 OverheadsFile = Annotated[Path | None, typer.Option("--overheads", help="Overheads for virtual time (TOML).")]
 Profile = Annotated[str | None, typer.Option(help="An earlier run whose durations and results virtual time takes.")]
+Engine = Annotated[
+    str | None, typer.Option(help="Who runs the workflow strategy's steps: streamflow. [default: qloom itself]")
+]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="A file, for --overheads.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
 
@@ -50,7 +65,8 @@ def add_to(app: typer.Typer) -> None:
 def run(
     program: ProgramArgument,
     strategy: Annotated[
-        str, typer.Option(help=f"{', '.join(STRATEGIES)}; also with another hold of the QPU: malleable+share.")
+        str,
+        typer.Option(help=f"{', '.join(STRATEGIES)}, or auto; also with another hold of the QPU: malleable+share."),
     ] = "offload",
     world: World = "local",
     nodes: Nodes = None,
@@ -58,10 +74,13 @@ def run(
     settings: Set = [],  # noqa: B006  typer makes a new one for each call
     option: Option = [],  # noqa: B006
     qpu: Qpu = [],  # noqa: B006
+    broker: Broker = None,
     seed: Seed = 0,
     site: SiteFile = None,
     overheads: OverheadsFile = None,
+    slurm: Slurm = [],  # noqa: B006
     profile: Profile = None,
+    engine: Engine = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -72,14 +91,27 @@ def run(
         strategy=strategy,
         options=values.parse_options(option),
         world=world,
-        site=values.make_site(site, nodes, qpu, overheads),
+        site=behind(broker, values.make_site(site, nodes, qpu, overheads, slurm)),
         jobs=jobs,
         seed=seed,
         profile=profile,
+        engine=engine,
     )
-    with shown(f"{program} under {strategy}", Console(stderr=True), not (as_json or quiet)) as progress:
+    if strategy == "auto":
+        from qloom.cli.advise import choose
+
+        plan = choose(plan, shown=not (as_json or quiet))
+    with shown(f"{program} under {plan.strategy}", Console(stderr=True), not (as_json or quiet)) as progress:
         outcome = execute(plan, listener=progress)
     tell(outcome, as_json, quiet)
+
+
+def behind(broker: str | None, place: Site) -> Site:
+    """A site whose QPUs a broker has, if one is named on the command line or in the site file."""
+    address = broker or place.broker
+    if address is not None and place.qpus != Site().qpus:
+        raise InputError("with a broker, the QPUs are those of the broker", hint="leave out --qpu and [[qpus]]")
+    return replace(place, broker=address)
 
 
 def compare(
@@ -91,16 +123,18 @@ def compare(
     settings: Set = [],  # noqa: B006
     option: Option = [],  # noqa: B006
     qpu: Qpu = [],  # noqa: B006
+    broker: Broker = None,
     seed: Seed = 0,
     site: SiteFile = None,
     overheads: OverheadsFile = None,
+    slurm: Slurm = [],  # noqa: B006
     profile: Profile = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Run a program under several strategies, one after the other, and compare what they cost."""
     loaded = load_program(program)
-    place = values.make_site(site, nodes, qpu, overheads)
+    place = behind(broker, values.make_site(site, nodes, qpu, overheads, slurm))
     names = values.parse_strategies(strategies)
     options = values.parse_options(option)
     values.require_known(options, names)
@@ -143,23 +177,33 @@ def run_all(plans: list[Plan], *, quiet: bool) -> tuple[list[dict[str, Any]], li
 
 def resume(
     run: Annotated[str, typer.Argument(help="The id of a run, the start of one, a path, or last.")] = "last",
+    driver: Annotated[str, typer.Option(help="Where its driver lives: here, in-job or chain (see submit).")] = "here",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Go on with a run that was killed, interrupted or failed; what its journal holds is not run again."""
     with shown(f"resuming {run}", Console(stderr=True), not (as_json or quiet)) as progress:
-        outcome = resume_run(run, listener=progress)
+        outcome = resume_run(run, listener=progress, driver=driver)
     tell(outcome, as_json, quiet)
 
 
 def measure(
     nodes: Nodes = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, for --overheads.")] = None,
+    world: Annotated[str, typer.Option(help="What is measured: local or slurm.")] = "local",
+    site: SiteFile = None,
+    slurm: Slurm = [],  # noqa: B006
+    output: Output = None,
 ) -> None:
-    """Measure what the local world costs on this machine, as overheads for virtual time."""
-    from qloom.worlds.local.measure import measure as measure_overheads
+    """Measure what a world costs here, as overheads for virtual time; on Slurm best while nothing else runs."""
+    write_overheads(world, values.make_site(site, nodes, [], None, slurm), output)
 
-    overheads = measure_overheads(values.make_site(None, nodes, [], None), "qloom.programs.phases")
+
+def write_overheads(world: str, site: Site, output: Path | None) -> None:
+    """Measure a world, and write or print what `--overheads` reads."""
+    if world not in ("local", "slurm"):
+        raise InputError(f"the world {world!r} cannot be measured", hint="--world local or --world slurm")
+    measuring = importlib.import_module(f"qloom.worlds.{world}.measure")
+    overheads = measuring.measure(site, "qloom.programs.phases")
     text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in vars(overheads).items() if name[0] != "_")
     if output is None:
         print(text, end="")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +66,23 @@ def parse_strategies(text: str) -> list[str]:
     return names
 
 
-def make_site(file: Path | None, nodes: int | None, qpus: list[str], overheads: Path | None) -> Site:
+def parse_slurm(texts: Sequence[str]) -> dict[str, Any]:
+    """`--slurm key=value` pairs: the keys of a site's table [slurm]; several `arguments` add up."""
+    table: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise InputError(f"{text!r} is no option for Slurm", hint="--slurm account=NAME")
+        if key == "arguments":
+            table[key] = [*table.get(key, []), *shlex.split(value)]
+        else:
+            table[key] = value
+    return table
+
+
+def make_site(
+    file: Path | None, nodes: int | None, qpus: list[str], overheads: Path | None, slurm: Sequence[str] = ()
+) -> Site:
     """The site file, with what was said on the command line on top."""
     values = read_site(file) if file is not None else {}
     if nodes is not None:
@@ -73,4 +91,6 @@ def make_site(file: Path | None, nodes: int | None, qpus: list[str], overheads: 
         values["qpus"] = [parse_qpu(text) for text in qpus]
     if overheads is not None:
         values["overheads"] = read_site(overheads)
+    if slurm:
+        values["slurm"] = {**values.get("slurm", {}), **parse_slurm(slurm)}
     return site_from(values, str(file) if file else "the site")

@@ -36,6 +36,7 @@ class TaskTable(Checked):
     nodes: int = Field(default=1, ge=1, description="Nodes that the task needs at the same time.")
     cpus: int = Field(default=1, ge=1, description="Cores that the task needs on each node.")
     memory_mb: int = Field(default=0, ge=0, description="Memory that the task needs on each node, in MB.")
+    ranks: int = Field(default=0, ge=0, description="MPI processes over the nodes of the task; 0: no MPI.")
     expected_s: Seconds | None = Field(default=None, description="How long the task is expected to take, in seconds.")
     outputs: list[Text] = OUTPUTS
 

@@ -142,7 +142,13 @@ class _Run:
 
     def _task(self, table: TaskTable, label: str, *also_captured: str) -> Task:
         task = self._command(table.command, table.name or label, table.outputs, also_captured)
-        return task.needs(nodes=table.nodes, cpus=table.cpus, memory_mb=table.memory_mb, expected_s=table.expected_s)
+        return task.needs(
+            nodes=table.nodes,
+            cpus=table.cpus,
+            memory_mb=table.memory_mb,
+            ranks=table.ranks,
+            expected_s=table.expected_s,
+        )
 
     def _command(self, words: list[str], label: str, outputs: list[str], also_captured: tuple[str, ...] = ()) -> Task:
         captured = [*also_captured, *self._names([output for output in outputs if output in self._read])]

@@ -59,6 +59,8 @@ def _headline(now: Standing) -> str:
 def _advice(ended: Event, run: str) -> list[str]:
     if ended.get("state") == "interrupted":
         return [f"what is done is kept; to go on: qloom resume {run}"]
+    if ended.get("state") == "handed on":
+        return [f"Slurm job {ended['engine_id']} goes on with it: squeue -j {ended['engine_id']}"]
     if ended.get("state") == "failed":
         return [f"what is done is kept; to try the rest again: qloom resume {run}"]
     return []
@@ -105,6 +107,8 @@ def _request_in_words(now: Standing, job: JobStanding, request: Event) -> str:
         things = [_count(request["nodes"], "node")] if request["nodes"] else []
         things += [f"{'QPU' if hold == 'whole' else 'a share of QPU'} {device}"] if wants_qpu else []
         what = f"job {job.name} has waited {waited} for {' and '.join(things)}"
+    if now.start.get("world") == "slurm":  # others are in its line, of whom this journal knows nothing
+        return f"{what}: {request.get('engine_says', 'it stands in the queue of Slurm')}"
     reasons = _node_reasons(now, request) if request["nodes"] else []
     reasons += _qpu_reasons(now, str(device), str(hold)) if wants_qpu else []
     ahead = _ahead(now, job, request)

@@ -107,6 +107,12 @@ def list_runs(limit: int | None = None) -> list[dict[str, Any]]:
     return rows
 
 
+def runs_of(program: str, most: int = 5, among: int = 50) -> list[str]:
+    """The last runs of a program, oldest first."""
+    names = [row["run"] for row in list_runs(among) if row.get("program") == program]
+    return names[:most][::-1]
+
+
 def rebuild_index() -> None:
     """Forget the index, so that every journal is read again."""
     try:

@@ -120,6 +120,9 @@ def _read(job: JobStanding, event: Event) -> None:
             job.calls.pop(event["call"], None)
         case "requested":
             job.requests[event["lease"]] = event
+        case "still_waits":
+            if (request := job.requests.get(event["lease"])) is not None:
+                job.requests[event["lease"]] = {**request, "engine_says": event["reason"]}
         case "granted":
             job.requests.pop(event["lease"], None)
             job.held[event["lease"]] = Held(list(event["nodes"]), event.get("device"), event.get("hold"))

@@ -12,7 +12,8 @@ from qloom.errors import InputError
 from qloom.journal.replay import Past
 from qloom.site import Site
 
-WORLDS = ("local", "virtual")
+WORLDS = ("local", "virtual", "slurm")
+DRIVERS = ("here", "in-job", "chain")
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,16 @@ class Surroundings:
     worker_set_up: dict[str, Any] = field(default_factory=dict)
     profile: Past | None = None
     record: Callable[..., None] | None = None  # for events of the world itself, such as the start of a worker
+    driver: str = "here"  # where the driver lives: one of DRIVERS
 
 
 class WorldEntry(Protocol):
     """The module `entry` of a world's folder."""
 
     REAL_TIME: bool
+
+    def check(self, site: Site) -> None:
+        """Refuse a site that this world cannot be made for, before anything is written."""
 
     def execute(self, main: Callable[[Any], Coroutine[Any, Any, Any]], began_us: int, at_us: int) -> Any:
         """Run a coroutine function that is given the world's clock."""

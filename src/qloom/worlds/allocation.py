@@ -3,6 +3,7 @@
 - Required work goes before spare work; spare work runs only on nodes that would idle, and is dropped when
   required work or a shrink needs its node.
 - Transitions (grow, shrink, release) belong to the allocation: cancelling a caller stops its waiting only.
+- Work whose node has failed runs again, elsewhere; if too few nodes are left for it, others are asked for.
 - `release` takes no new work, waits for the work it took on, and may be called any number of times.
 """
 
@@ -10,27 +11,42 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qloom.aio import see_through
-from qloom.errors import NeedError
+from qloom.errors import NeedError, NodeLost
 from qloom.model import Work
 from qloom.ports import Allocation as AllocationPort
 from qloom.ports import Lease, Request
 
 if TYPE_CHECKING:
-    from qloom.broker.inprocess import Session
+    from qloom.broker.port import Session
     from qloom.worlds.cluster import JobCluster
 
 
-class _Ticket:
-    """Required work that waits for nodes, or runs."""
+MOST_RUNS = 3  # of a task whose nodes fail
+REPLACEMENT_S = 60.0  # how long a job waits for a node in the place of one that has failed
 
-    def __init__(self, work: Work) -> None:
+
+class Ticket:
+    """Required work that waits for nodes, or runs; `abandon` is called if its future is cancelled while it waits."""
+
+    def __init__(self, work: Work, abandon: Callable[[Ticket], None]) -> None:
         self.work = work
         self.done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.runner: asyncio.Task[Any] | None = None
+        self.losses = 0  # nodes that failed under it
+        self.abandon = abandon
+        self.done.add_done_callback(self._ended)
+
+    def _ended(self, done: asyncio.Future[Any]) -> None:
+        if not done.cancelled():
+            return
+        if self.runner is None:
+            self.abandon(self)
+        else:
+            self.runner.cancel()
 
 
 class Allocation(AllocationPort):
@@ -42,12 +58,15 @@ class Allocation(AllocationPort):
         self.lease = lease
         self.session = session
         self._idle = list(lease.nodes)
-        self._waiting: deque[_Ticket] = deque()
-        self._running: list[_Ticket] = []
+        self._waiting: deque[Ticket] = deque()
+        self._running: list[Ticket] = []
         self._spare: dict[str, tuple[Work, asyncio.Task[Any]]] = {}  # node -> what runs there meanwhile
+        self._started = 0  # tasks so far
         self._changed = asyncio.Event()
         self._transition: asyncio.Task[Any] | None = None
         self._resizing = asyncio.Lock()
+        self._loss: NodeLost | None = None  # the last one, as long as there is hope for another node
+        self._replacing: Request | None = None
         self._closing = False
         cluster.allocations.append(self)
         self.dispatch()
@@ -75,43 +94,48 @@ class Allocation(AllocationPort):
         """Take work on, to be run as soon as enough nodes are idle. Cancelling the future kills the task."""
         if self._closing:
             raise RuntimeError(f"task {work.task.name} came to an allocation that is being released")
-        ticket = _Ticket(work)
-        ticket.done.add_done_callback(lambda done: self._abandon(ticket) if done.cancelled() else None)
+        ticket = Ticket(work, self._abandon)
         self._waiting.append(ticket)
         self.dispatch()
         return ticket.done
 
-    def _abandon(self, ticket: _Ticket) -> None:
+    def _abandon(self, ticket: Ticket) -> None:
         if ticket in self._waiting:
             self._waiting.remove(ticket)
+            if self._replacing is not None and not self._waiting:
+                self._world.withdraw(self._replacing)
             self._notify()
             self.dispatch()
-        elif ticket.runner is not None:
-            ticket.runner.cancel()
 
     def dispatch(self) -> None:
-        """Put work on idle nodes: required work in the order it came, then spare work."""
+        """Put work on idle nodes: required work in the order it came, the job's common work, then spare work."""
         while self._waiting and self._waiting[0].work.task.nodes <= len(self._idle):
-            ticket = self._waiting.popleft()
-            count = ticket.work.task.nodes
-            nodes, self._idle = self._idle[:count], self._idle[count:]
-            self._start(ticket, nodes)
+            self._start(self._waiting.popleft())
         if self._waiting:
             wanted = self._waiting[0].work.task.nodes
-            if wanted > len(self.lease.nodes) and self._transition is None:
-                ticket = self._waiting.popleft()
-                ticket.done.set_exception(_too_large(ticket.work, len(self.lease.nodes)))
-                return self.dispatch()
-            self._drop_spare(wanted - len(self._idle))
+            if wanted > len(self.lease.nodes) and self._replacing is None:
+                if self._loss is not None:
+                    self._ask_for_replacement(wanted - len(self.lease.nodes))
+                elif self._transition is None:
+                    ticket = self._waiting.popleft()
+                    ticket.done.set_exception(_too_large(ticket.work, len(self.lease.nodes)))
+                    return self.dispatch()
+            self.drop_spare(wanted - len(self._idle))
         elif not self._closing and self._transition is None:
-            while self._idle and (work := self._cluster.spare.take()) is not None:
+            while (common := self._cluster.take(len(self._idle))) is not None:
+                self._start(common)
+            while self._idle and (work := self._cluster.take_spare()) is not None:
                 self._start_spare(work, self._idle.pop(0))
         return None
 
-    def _start(self, ticket: _Ticket, nodes: list[str]) -> None:
+    def _start(self, ticket: Ticket) -> None:
         """Cleaning up is a callback: a task that is cancelled before its first step never enters its body."""
+        ticket.abandon = self._abandon  # common work belongs to this allocation from now on
+        count = ticket.work.task.nodes
+        nodes, self._idle = self._idle[:count], self._idle[count:]
         ticket.runner = asyncio.ensure_future(self._cluster.execute(nodes, ticket.work, self.lease))
         self._running.append(ticket)
+        self._started += 1
 
         def ended(runner: asyncio.Task[Any]) -> None:
             self._running.remove(ticket)
@@ -119,17 +143,57 @@ class Allocation(AllocationPort):
                 ticket.done.cancel()
             elif ticket.done.done():
                 runner.exception()  # nobody waits for it any more
-            elif (error := runner.exception()) is not None:
-                ticket.done.set_exception(error)
-            else:
+            elif (error := runner.exception()) is None:
                 ticket.done.set_result(runner.result())
+            elif isinstance(error, NodeLost) and ticket.losses + 1 < MOST_RUNS:
+                self._run_again(ticket, nodes, error)
+            else:
+                ticket.done.set_exception(error)
             self._make_idle(nodes)
 
         ticket.runner.add_done_callback(ended)
 
+    def _run_again(self, ticket: Ticket, nodes: list[str], loss: NodeLost) -> None:
+        """Put work whose node has failed first in line, and see that it has enough nodes."""
+        gone = [node for node in (*nodes, *self._idle) if node not in self.lease.nodes]
+        self._idle = [node for node in self._idle if node in self.lease.nodes]
+        if gone:
+            self._cluster.record("shrunk", lease=self.lease.id, nodes=gone, lost=True)
+        ticket.runner = None
+        ticket.losses += 1
+        self._loss = loss
+        self._waiting.appendleft(ticket)
+
+    def _ask_for_replacement(self, missing: int) -> None:
+        self._replacing = self._cluster.request(missing, missing, lease=self.lease)
+        self._cluster.record("requested", lease=self.lease.id, nodes=missing, grow=True)
+        asyncio.ensure_future(self._replace(self._replacing))
+
+    async def _replace(self, request: Request) -> None:
+        """No transition: a release waits for the work, and the work for this."""
+        cancel = self._world.clock.deadline(REPLACEMENT_S, lambda: self._world.withdraw(request))
+        loss, gained = self._loss, 0
+        try:
+            gained = await self._take_more(request)
+        finally:
+            cancel()
+            self._replacing = None
+            if not gained and loss is not None:
+                self._give_up(loss)
+            self._notify()
+            self.dispatch()
+
+    def _give_up(self, loss: NodeLost) -> None:
+        """No node came in the place of one that failed: what cannot do without it has failed, too."""
+        self._loss = None
+        for ticket in [ticket for ticket in self._waiting if ticket.work.task.nodes > len(self.lease.nodes)]:
+            self._waiting.remove(ticket)
+            ticket.done.set_exception(loss)
+
     def _start_spare(self, work: Work, node: str) -> None:
         runner = asyncio.ensure_future(self._cluster.execute([node], work, self.lease, spare=True))
         self._spare[node] = (work, runner)
+        self._started += 1
 
         def ended(runner: asyncio.Task[Any]) -> None:
             del self._spare[node]
@@ -143,22 +207,33 @@ class Allocation(AllocationPort):
 
         runner.add_done_callback(ended)
 
-    def _drop_spare(self, count: int) -> None:
-        """Free nodes for required work; work that somebody waits for by now is required too."""
+    def drop_spare(self, count: int) -> int:
+        """Free nodes for required work; work that somebody waits for by now is required too. Returns how many."""
+        dropped = 0
         for work, runner in list(self._spare.values()):
-            if count <= 0:
-                return
+            if dropped >= count:
+                break
             if self._cluster.spare.is_wanted(work):
                 continue
             if not runner.cancelling():
                 runner.cancel()
-            count -= 1
+            dropped += 1
+        return dropped
 
     def _make_idle(self, nodes: list[str]) -> None:
         self._idle.extend(node for node in nodes if node in self.lease.nodes)
         self._idle.sort(key=self.lease.nodes.index)
         self._notify()
         self.dispatch()
+
+    async def settled(self, for_s: float) -> None:
+        """Wait until nothing has run on it for so long, spare work included."""
+        started = -1
+        while started != self._started:
+            while self._waiting or self._running or self._spare:
+                await self._changed.wait()
+            started = self._started
+            await self._world.clock.sleep(for_s)
 
     def _notify(self) -> None:
         self._changed.set()
@@ -191,7 +266,13 @@ class Allocation(AllocationPort):
     async def _take_more(self, request: Request) -> int:
         gained = await self._world.more_nodes(request)
         if gained:
-            self._cluster.record("grown", lease=self.lease.id, nodes=list(gained), engine_us=self.lease.engine_us)
+            self._cluster.record(
+                "grown",
+                lease=self.lease.id,
+                nodes=list(gained),
+                engine_us=self.lease.engine_us,
+                engine_id=self.lease.engine_id,
+            )
         else:
             self._cluster.record("withdrawn", lease=self.lease.id)
         self._idle.extend(gained)
@@ -209,7 +290,7 @@ class Allocation(AllocationPort):
     async def _give_nodes(self, keep: int) -> None:
         count = len(self.lease.nodes) - keep
         while len(self._idle) < count and self._spare:
-            self._drop_spare(count - len(self._idle))
+            self.drop_spare(count - len(self._idle))
             if not any(runner.cancelling() for _work, runner in self._spare.values()):
                 break  # what is left has become required meanwhile
             await self._changed.wait()
@@ -218,7 +299,11 @@ class Allocation(AllocationPort):
             return
         self._idle = [node for node in self._idle if node not in nodes]
         engine_us = await self._world.drop_nodes(self.lease, nodes)
-        self._cluster.record("shrunk", lease=self.lease.id, nodes=nodes, engine_us=engine_us)
+        refused = [node for node in nodes if node in self.lease.nodes]
+        self._idle.extend(refused)
+        given = [node for node in nodes if node not in refused]
+        if given:
+            self._cluster.record("shrunk", lease=self.lease.id, nodes=given, engine_us=engine_us)
 
     async def release_qpu(self) -> None:
         """Give the QPU back and keep the nodes."""
@@ -242,8 +327,8 @@ class Allocation(AllocationPort):
                 await self._own(self._give_all())
 
     async def _give_all(self) -> None:
-        while self._waiting or self._running or self._spare:
-            self._drop_spare(len(self._spare))
+        while self._waiting or self._running or self._spare or self._replacing:
+            self.drop_spare(len(self._spare))
             await self._changed.wait()
         if self.session is not None:
             await self.session.close()

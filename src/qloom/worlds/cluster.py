@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from qloom.aio import see_through
-from qloom.broker.inprocess import InProcessBroker, Session
-from qloom.errors import NeedError, TaskFailed
+from qloom.broker.port import BrokerPort, Session
+from qloom.errors import AllocationEnded, JobError, NeedError, QloomError, TaskFailed
 from qloom.journal.file import Recorder
 from qloom.model import Need, QpuHold, Work
 from qloom.ports import Cluster, Lease, Request, World
-from qloom.worlds.allocation import Allocation
+from qloom.worlds.allocation import Allocation, Ticket
 from qloom.worlds.spare import SparePool
 
 
 class JobCluster(Cluster):
     """One job's way to nodes and QPUs."""
 
-    def __init__(self, world: World, broker: InProcessBroker, recorder: Recorder) -> None:
+    def __init__(self, world: World, broker: BrokerPort, recorder: Recorder) -> None:
         self.world = world
         self.record = recorder.record
         self.spare = SparePool()
         self.allocations: list[Allocation] = []
+        self._line: list[Ticket] = []  # required work for whichever allocation has idle nodes first
+        self._gives_way = False  # no spare work is begun while somebody waits for nodes
         self._broker = broker
         self._recorder = recorder
         self._requests_made = 0
+        self._opening: dict[str, asyncio.Future[Session]] = {}
         self.open_blocks = 0  # quantum blocks of the program: what they hold outlasts the tasks that run
 
-    async def allocate(self, need: Need, within_s: float | None = None) -> Allocation | None:
+    async def allocate(
+        self, need: Need, within_s: float | None = None, *, spare: bool = False, reason: str | None = None
+    ) -> Allocation | None:
         """Wait in line for all that is needed; the QPU's session is opened as soon as the lease is there."""
         if need.nodes > len(self.world.node_names):
             raise NeedError(
@@ -38,22 +44,35 @@ class JobCluster(Cluster):
                 hint="ask for fewer, or give the site more with --nodes",
             )
         request = self.request(need.nodes, need.nodes, need.qpu)
-        self.record("requested", lease=request.id, nodes=need.nodes, device=request.device, hold=need.qpu.value)
+        request.spare = spare
+        self.record(
+            "requested",
+            lease=request.id,
+            nodes=need.nodes,
+            device=request.device,
+            hold=need.qpu.value,
+            spare=spare or None,
+            reason=reason,
+        )
         cancel = None
         if within_s is not None:
-            cancel = self.world.clock.deadline(within_s, lambda: self.world.withdraw(request))
+            cancel = self.world.clock.deadline(within_s, lambda: self._withdraw(request))
         granting = asyncio.ensure_future(self._grant(request))
         try:
             return await asyncio.shield(granting)
         except asyncio.CancelledError:
-            self.world.withdraw(request)
-            await see_through(granting)
-            if (allocation := granting.result()) is not None:
-                await allocation.release()
+            self._withdraw(request)
+            await see_through(asyncio.ensure_future(self._give_back(granting)))
             raise
         finally:
             if cancel is not None:
                 cancel()
+
+    async def _give_back(self, granting: asyncio.Future[Allocation | None]) -> None:
+        """A task of its own, since whoever asked may be cancelled more than once."""
+        with suppress(QloomError):  # then nothing was granted
+            if (allocation := await granting) is not None:
+                await allocation.release()
 
     async def _grant(self, request: Request) -> Allocation | None:
         lease = await self.world.grant(request)
@@ -69,14 +88,32 @@ class JobCluster(Cluster):
             shares=lease.shares or None,
             waited_for=request.waited_for,
             engine_us=lease.engine_us,
+            engine_id=lease.engine_id,
         )
         try:
-            session = await self._broker.open_session(lease.device, request.qpu) if lease.device else None
-        except BaseException:
+            session = await self._open_session(request, lease.device) if lease.device else None
+        except BaseException as failure:
             engine_us = await self.world.free(lease)  # nobody else knows of it yet
             self.record("released", lease=lease.id, engine_us=engine_us)
+            if isinstance(failure, asyncio.CancelledError):  # nobody cancels this one: the request was withdrawn
+                return None
             raise
         return Allocation(self, lease, session)
+
+    async def _open_session(self, request: Request, device: str) -> Session:
+        """A broker that other runs use too may let it wait for longer than the lease took."""
+        opening = asyncio.ensure_future(self._broker.open_session(device, request.qpu, self._recorder.job))
+        self._opening[request.id] = opening
+        try:
+            return await opening
+        finally:
+            del self._opening[request.id]
+
+    def _withdraw(self, request: Request) -> None:
+        """Leave the line, the world's or the broker's."""
+        self.world.withdraw(request)
+        if (opening := self._opening.get(request.id)) is not None:
+            opening.cancel()
 
     def request(
         self, least_nodes: int, most_nodes: int, qpu: QpuHold = QpuHold.TASK, lease: Lease | None = None
@@ -103,10 +140,52 @@ class JobCluster(Cluster):
         for allocation in list(self.allocations):
             await allocation.release_qpu()
 
-    def fill_idle_nodes(self, spare: Sequence[Work]) -> None:
+    def run(self, work: Work) -> asyncio.Future[Any]:
+        """Take work on for whichever allocation first has enough idle nodes. Cancelling the future kills the task."""
+        ticket = Ticket(work, self._abandon)
+        self._line.append(ticket)
+        self._dispatch()
+        return ticket.done
+
+    def _abandon(self, ticket: Ticket) -> None:
+        if ticket in self._line:
+            self._line.remove(ticket)
+
+    def take(self, idle: int) -> Ticket | None:
+        """The first required work that so many idle nodes can run."""
+        for ticket in self._line:
+            if ticket.work.task.nodes <= idle:
+                self._line.remove(ticket)
+                return ticket
+        return None
+
+    @property
+    def waiting(self) -> Sequence[Work]:
+        """Required work that no node runs yet."""
+        return [ticket.work for ticket in self._line]
+
+    @property
+    def spare_waiting(self) -> Sequence[Work]:
+        """Spare work that no node runs yet."""
+        return self.spare.waiting
+
+    def fill_idle_nodes(self, spare: Sequence[Work], *, most: int | None = None, give_way: bool = False) -> None:
         """Run these on nodes that are held but idle."""
+        self.spare.most, self._gives_way = most, give_way
         for work in spare:
             self.spare.register(work)
+        self._dispatch()
+
+    def drop_spare(self, nodes: int) -> None:
+        """Give up spare work that nobody waits for, on so many nodes."""
+        for allocation in list(self.allocations):
+            nodes -= allocation.drop_spare(nodes)
+
+    def take_spare(self) -> Work | None:
+        """The next piece of spare work for an idle node."""
+        return None if self._gives_way and self.world.nodes_are_short() else self.spare.take()
+
+    def _dispatch(self) -> None:
         for allocation in list(self.allocations):
             allocation.dispatch()
 
@@ -120,7 +199,11 @@ class JobCluster(Cluster):
             self.record("task_ended", work=work.id, state="dropped")
             raise
         except Exception as error:
-            failure = error if isinstance(error, TaskFailed) else TaskFailed(f"task {work.task.name}: {error}")
+            failure: JobError = (
+                error
+                if isinstance(error, TaskFailed | AllocationEnded)
+                else TaskFailed(f"task {work.task.name}: {error}")
+            )
             failure.job = work.job
             self.record("task_ended", work=work.id, state="failed", error=failure.message)
             raise failure from None

@@ -47,6 +47,10 @@ class Line:
             self.partitions.give_back(nodes)
         self._schedule()
 
+    def nodes_are_short(self) -> bool:
+        """Whether somebody waits for nodes, other than for spare work."""
+        return self.partitions.nodes_are_short()
+
     def who_waits(self) -> list[str]:
         """One line for each request in the line, in plain words."""
         lines = []

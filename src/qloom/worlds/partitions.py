@@ -14,6 +14,7 @@ from qloom.model import QpuHold
 from qloom.ports import Lease, Request
 
 NODES = "nodes"
+SPARE = "spare"  # not a partition: those who ask for spare work stand in a line of their own, after all others
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,14 @@ class Partitions:
             return 0
         return self.shares[request.device] if request.qpu is QpuHold.WHOLE else 1
 
+    def nodes_are_short(self) -> bool:
+        """Whether somebody waits for nodes, other than for spare work."""
+        return any(line and NODES in names and SPARE not in names for names, line in self._lines.items())
+
     def _wanted(self, request: Request) -> tuple[str, ...]:
         devices = (request.device,) if request.device is not None and request.qpu is not QpuHold.TASK else ()
-        return (*devices, NODES) if request.least_nodes else devices
+        names = (*devices, NODES) if request.least_nodes else devices
+        return (*names, SPARE) if request.spare else names
 
     def _shortage(self, request: Request) -> str:
         """What keeps a request waiting: its device if that is short or others are before it there, else nodes."""
@@ -133,8 +139,8 @@ class Partitions:
         return Grant(request, nodes, shares)
 
 
-def _arrival(entry: tuple[int, Request]) -> int:
-    return entry[0]
+def _arrival(entry: tuple[int, Request]) -> tuple[bool, int]:
+    return entry[1].spare, entry[0]
 
 
 def lease_of(grant: Grant, engine_us: int | None = None) -> Lease:

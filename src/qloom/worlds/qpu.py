@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from qloom.broker.inprocess import InProcessBroker
+from qloom.broker.port import BrokerPort
 from qloom.journal.file import Recorder
 from qloom.model import Need, QpuHold, QuantumWork
 from qloom.worlds.cluster import JobCluster
@@ -17,7 +17,7 @@ BLOCK_PATIENCE_S = 60.0
 class JobQpu:
     """One job's way to the broker."""
 
-    def __init__(self, broker: InProcessBroker, cluster: JobCluster, recorder: Recorder) -> None:
+    def __init__(self, broker: BrokerPort, cluster: JobCluster, recorder: Recorder) -> None:
         self._broker = broker
         self._cluster = cluster
         self._recorder = recorder

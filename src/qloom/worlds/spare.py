@@ -19,10 +19,16 @@ class SparePool:
     """What may be of use later, by the id of the work."""
 
     def __init__(self) -> None:
+        self.most: int | None = None  # how many may run at once
         self._registered: dict[str, Work] = {}
         self._running: dict[str, asyncio.Future[Any]] = {}
         self._finished: dict[str, Any] = {}
         self._wanted: dict[str, bool] = {}
+
+    @property
+    def waiting(self) -> list[Work]:
+        """What no node runs yet."""
+        return list(self._registered.values())
 
     def register(self, work: Work) -> None:
         """Take note of work; the same work is noted once."""
@@ -31,6 +37,8 @@ class SparePool:
 
     def take(self) -> Work | None:
         """The next piece to run on one idle node, if there is any."""
+        if self.most is not None and len(self._running) >= self.most:
+            return None
         for work in self._registered.values():
             if work.task.nodes == 1:
                 del self._registered[work.id]

@@ -20,12 +20,12 @@ PR_SET_PDEATHSIG = 1
 OUTPUT_TAIL = 4000
 
 
-def die_with_parent() -> None:
+def die_with_parent(by: int = signal.SIGKILL) -> None:
     """A worker whose driver was killed must not go on holding a core."""
     try:
         import ctypes
 
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, by)
     except (OSError, AttributeError):
         pass  # not Linux: the end of the standard input ends an idle worker all the same
 

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
-import threading
-from collections.abc import Callable, Coroutine
-from typing import Any
-
+from qloom.site import Site
 from qloom.worlds import Surroundings
-from qloom.worlds.local.world import LocalWorld, RealClock
+from qloom.worlds.local.world import LocalWorld
+from qloom.worlds.realtime import RealClock, execute
+
+__all__ = ["REAL_TIME", "check", "execute", "make"]
 
 REAL_TIME = True
 
 
-def execute(main: Callable[[RealClock], Coroutine[Any, Any, Any]], began_us: int, at_us: int) -> Any:
-    """Run in real time; a request to terminate is handled as Ctrl-C is: everything is given back."""
-
-    async def guarded() -> Any:
-        running = asyncio.ensure_future(main(RealClock(began_us)))
-        if threading.current_thread() is threading.main_thread():
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
-        return await running
-
-    return asyncio.run(guarded())
+def check(site: Site) -> None:
+    """Any site fits this machine: nodes are only slots."""
 
 
 def make(surroundings: Surroundings, clock: RealClock) -> LocalWorld:

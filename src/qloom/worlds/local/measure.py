@@ -10,7 +10,8 @@ from typing import Any
 
 from qloom.model import Task, call
 from qloom.site import Overheads, Site
-from qloom.worlds.local.world import LocalWorld, RealClock
+from qloom.worlds.local.world import LocalWorld
+from qloom.worlds.realtime import RealClock
 
 ROUNDS = 200
 
@@ -37,7 +38,7 @@ async def _measure(site: Site, modules: tuple[str, ...]) -> Overheads:
 
 async def _timed(world: LocalWorld, node: str, task: Task) -> float:
     began_s = time.perf_counter()
-    await world.worker(node).run(task, {})
+    await world.workers.get(node).run(task, {})
     return time.perf_counter() - began_s
 
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from qloom.site import Site
 from qloom.worlds import Surroundings
 from qloom.worlds.virtual.loop import VirtualClock, VirtualLoop
 from qloom.worlds.virtual.world import VirtualWorld
 
 REAL_TIME = False
+
+
+def check(site: Site) -> None:
+    """Any site can be modelled."""
 
 
 def execute(main: Callable[[VirtualClock], Coroutine[Any, Any, Any]], began_us: int, at_us: int) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from qloom.broker.promise import DeviceSpec
 from qloom.broker.technologies import technology
-from qloom.errors import JobError, QuantumFailed, TaskFailed
+from qloom.errors import AllocationEnded, JobError, NodeLost, QuantumFailed, TaskFailed
 from qloom.journal.content import digest
 from qloom.journal.replay import Past
 from qloom.model import Payload, QuantumWork, Task, Work
@@ -27,6 +28,7 @@ class Faults:
 
     seed: int = 0
     task_rate: float = 0.0
+    node_rate: float = 0.0  # the first run of a task loses its node
     quantum_rate: float = 0.0
 
     def hits(self, rate: float, work: Work | QuantumWork) -> bool:
@@ -42,22 +44,30 @@ class VirtualWorld(World):
     clock: VirtualClock
     profile: Past | None = None
     faults: Faults = field(default_factory=Faults)
+    line: Any = None  # a loaded cluster has one of its own; it has the verbs of `Line`
 
     def __post_init__(self) -> None:
         self.node_names = self.site.node_names
         self.devices = [VirtualDevice(qpu, self) for qpu in self.site.qpus]
         shares = {qpu.name: qpu.shares for qpu in self.site.qpus}
         self._overheads = self.site.overheads
-        self._line = Line(Partitions(self.node_names, shares), self.clock, self._overheads.tick_s)
+        self._line = self.line or Line(Partitions(self.node_names, shares), self.clock, self._overheads.tick_s)
+        self._leases: dict[str, Lease] = {}
+        self._working: dict[str, list[asyncio.Future[None]]] = {}  # lease -> what runs there
+        self._lost: dict[str, str] = {}  # lease -> the node of it that failed
+        self._submitting: dict[str, bool] = {}  # request -> still wanted
         self._warm: dict[tuple[str, str], bool] = {}  # (lease or "", node) -> a worker is there
         self.tasks_without_expectation: dict[str, bool] = {}
+        self._failed_once: dict[tuple[str, str], bool] = {}  # (job, work) -> its node has failed
 
     async def grant(self, request: Request) -> Lease | None:
         """Wait in line for a new lease."""
-        grant = await self._line.wait(request)
+        self._submitting[request.id] = True
+        await self._pass_time(self._overheads.submit_s)
+        grant = await self._line.wait(request) if self._submitting.pop(request.id) else None
         if grant is None:
             return None
-        lease = lease_of(grant, self.clock.now_us())
+        lease = self._leases[request.id] = lease_of(grant, self.clock.now_us())
         await self._pass_time(self._overheads.grant_s)
         return lease
 
@@ -72,8 +82,11 @@ class VirtualWorld(World):
         return grant.nodes
 
     def withdraw(self, request: Request) -> None:
-        """Leave the line."""
-        self._line.withdraw(request)
+        """Leave the line, or never enter it."""
+        if request.id in self._submitting:
+            self._submitting[request.id] = False
+        else:
+            self._line.withdraw(request)
 
     async def drop_nodes(self, lease: Lease, nodes: Sequence[str]) -> int:
         """Give some nodes back."""
@@ -88,6 +101,8 @@ class VirtualWorld(World):
     async def free(self, lease: Lease) -> int:
         """Give everything back."""
         await self._pass_time(self._overheads.release_s)
+        for kept in (self._leases, self._working, self._lost):
+            kept.pop(lease.id, None)
         return self._give_back(lease, list(lease.nodes), qpu=True)
 
     def _give_back(self, lease: Lease, nodes: list[str], *, qpu: bool) -> int:
@@ -102,7 +117,11 @@ class VirtualWorld(World):
         if any((owner, node) not in self._warm for node in nodes):
             await self._pass_time(self._overheads.worker_start_s)
             self._warm.update(dict.fromkeys(((owner, node) for node in nodes), True))
-        await self._pass_time(self._overheads.task_s + self._seconds(work))
+        await self._work(lease, self._overheads.task_s + self._seconds(work))
+        if (work.job, work.id) not in self._failed_once and self.faults.hits(self.faults.node_rate, work):
+            self._failed_once[work.job, work.id] = True
+            self._give_back(lease, [nodes[0]], qpu=False)
+            raise NodeLost(f"task {work.task.name}: node {nodes[0]} failed (injected fault)")
         if self.faults.hits(self.faults.task_rate, work):
             raise TaskFailed(f"task {work.task.name} was killed on {nodes[0]} (injected fault)")
         if self.profile is not None and self.profile.has(work):
@@ -112,9 +131,34 @@ class VirtualWorld(World):
         except Exception as error:
             raise TaskFailed(f"task {work.task.name} raised {type(error).__name__}: {error}") from None
 
+    def lose_node(self, node: str) -> None:
+        """A node fails and, as on Slurm by default, the lease that holds it ends: its tasks, and all that come."""
+        for lease in self._leases.values():
+            if node in lease.nodes:
+                self._lost[lease.id] = node
+                for running in self._working.get(lease.id, ()):
+                    if not running.done():
+                        running.set_exception(AllocationEnded(f"node {node} was lost"))
+
+    async def _work(self, lease: Lease, seconds: float) -> None:
+        """Let the time of a task pass, unless a node of its lease is lost."""
+        if lease.id in self._lost:
+            raise AllocationEnded(f"node {self._lost[lease.id]} was lost")
+        if seconds > 0:
+            running = asyncio.ensure_future(self.clock.sleep(seconds))
+            self._working.setdefault(lease.id, []).append(running)
+            try:
+                await running
+            finally:
+                self._working[lease.id].remove(running)
+
     def check_task(self, task: Task) -> None:
         """Refuse what no node could ever run."""
         check_task(task, self.site)
+
+    def nodes_are_short(self) -> bool:
+        """Whether somebody waits for nodes, other than for spare work."""
+        return self._line.nodes_are_short()
 
     def who_waits(self) -> list[str]:
         """For the report of a deadlock."""

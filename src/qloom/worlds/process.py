@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import types
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from qloom.worlds import worker
 from qloom.worlds.worker import HEADER
 
 LOG_TAIL = 2000
+LOCAL = (sys.executable, "-u", worker.__file__)
 
 
 class WorkerDied(Exception):
@@ -32,21 +34,35 @@ class TaskRaised(Exception):
 
 
 class WorkerProcess:
-    """A process that runs one task at a time. Pipes are read by the event loop, without threads."""
+    """A process that runs one task at a time. Pipes are read by the event loop, without threads.
 
-    def __init__(self, name: str, set_up: dict[str, Any], log: Path | None) -> None:
+    `command` starts it: by default a process of this machine. All it needs is that the worker's standard input and
+    output come through.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        set_up: dict[str, Any],
+        log: Path | None,
+        command: Sequence[str] = LOCAL,
+        environment: Mapping[str, str] | None = None,
+        before_exec: Callable[[], None] | None = None,
+    ) -> None:
         self.name = name
         self._log = log
         self._loop = asyncio.get_running_loop()
         output: Any = open(log, "ab") if log is not None else subprocess.DEVNULL  # noqa: SIM115
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-u", worker.__file__],
+                list(command),
+                env=environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
                 start_new_session=True,  # so that a kill reaches what a task has started too
                 bufsize=0,
+                preexec_fn=before_exec,
             )
         finally:
             if log is not None:
@@ -63,6 +79,7 @@ class WorkerProcess:
         self._loop.add_reader(self._output, self._read)
         self.alive = True
         self.ready = asyncio.ensure_future(self._ask("set_up", set_up, {}))
+        self.ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())  # nobody need await it
 
     async def run(self, task: Task, environment: dict[str, str]) -> Any:
         """Run a task; if the caller is cancelled, the process is killed."""
@@ -81,22 +98,28 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the process and all that it has started."""
-        if not self.alive:
-            return
+        if self.alive:
+            self._let_go(self._stop)
+
+    def _let_go(self, stop: Callable[[], None]) -> None:
+        """Stop the process, close its pipes, and tell whoever waits for an answer."""
         self.alive = False
         self._loop.remove_reader(self._output)
         self._loop.remove_writer(self._input)
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self._process.wait()
+        stop()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(WorkerDied(self._how_it_died()))
-        self.ready.cancel()
+
+    def _stop(self) -> None:
+        """End the process itself."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
 
     async def _ask(self, action: str, arguments: Any, environment: dict[str, str]) -> Any:
         self._answer = self._loop.create_future()

@@ -1,0 +1,263 @@
+"""How good the advisor's choices are: its regret over random scenarios, against the best strategy found by trying all.
+
+    python -m benchmarks.advisor [SCENARIOS] [--seed N] [--figure FILE]
+
+A scenario is a cluster of 16 to 64 nodes that has been running rigid jobs (Lublin-Feitelson model, EASY
+backfilling, load 0.4 to 0.95), a moment in its life, and a hybrid job that is submitted then. The advisor sees what a
+user of Slurm sees: the nodes, the queue with its time limits, the history of the last days, the overheads, and the
+user's estimates of the job's durations, each of them wrong by a factor of 2, up or down. It does not see how long jobs
+will run, nor who comes next, nor how much the program's durations vary. A strategy costs what it costs on average over
+futures: ways to go on from that moment, in which the model draws all that cannot be known then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from statistics import fmean
+from typing import Any
+
+from qloom.advisor import advise
+from qloom.advisor.crowd import Queue, Seen, loaded_line
+from qloom.advisor.trial import run_trial
+from qloom.load.arrivals import poisson
+from qloom.load.background import Background
+from qloom.load.engine import Engine
+from qloom.load.line import LoadedLine
+from qloom.load.model import lublin
+from qloom.load.workload import LoadJob
+from qloom.programs.load import load_program
+from qloom.runner import Plan
+from qloom.schedulers import make_policy
+from qloom.schedulers.state import State
+from qloom.site import Overheads, Site
+from qloom.strategies import STRATEGIES
+
+FUTURES = 6
+HISTORY_S = 3 * 86400.0
+WARM_UP_S = 6 * 86400.0
+COMING = 300  # jobs of a future
+MODEL = 4000  # jobs that stand for the model
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A cluster as it is: who runs and waits, and who came before."""
+
+    now: list[Seen]
+    before: list[Seen]
+    gap_s: float
+
+
+@dataclass(frozen=True)
+class Future:
+    """One way in which it goes on."""
+
+    nodes: int
+    limit_s: float
+    interval_s: float
+    jobs: Iterable[LoadJob]
+
+    def line(self, site: Site, clock: Any, rng: Random) -> LoadedLine:
+        return loaded_line(self.jobs, self.nodes, self.limit_s, self.interval_s, site, clock)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A job, what is thought of it, and where it is submitted."""
+
+    moment: Moment
+    nodes: int  # of the cluster
+    load: float
+    limit_s: float
+    interval_s: float
+    plan: Plan
+    estimated: Plan
+    seed: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the strategies cost in truth, and which one the advisor took."""
+
+    scenario: Scenario
+    chosen: str
+    costs: dict[str, list[float]]  # strategy -> in each future
+
+    def regret(self, strategy: str) -> float:
+        """How much dearer than the best, on average over the futures."""
+        means = {name: fmean(costs) for name, costs in self.costs.items()}
+        return means[strategy] / min(means.values()) - 1
+
+    def hindsight(self, strategy: str) -> float:
+        """How much dearer than one who knew each future."""
+        best = [min(costs) for costs in zip(*self.costs.values(), strict=True)]
+        return fmean(cost / least - 1 for cost, least in zip(self.costs[strategy], best, strict=True))
+
+
+def log_uniform(rng: Random, low: float, high: float) -> float:
+    return float(low * (high / low) ** rng.random())
+
+
+def moment_of(nodes: int, load: float, interval_s: float, rng: Random) -> Moment:
+    """Run rigid jobs until the cluster is warm, and look."""
+    jobs = poisson(lublin(600, nodes, rng), nodes, load, rng)
+    while jobs[-1].submit_s < WARM_UP_S:
+        jobs = poisson(lublin(2 * len(jobs), nodes, rng), nodes, load, rng)
+    gap_s = jobs[-1].submit_s / len(jobs)
+    at_us = round(rng.uniform(0.8, 1.0) * WARM_UP_S * 1e6)
+    engine = Engine(State([("nodes", nodes)]), make_policy("easy", interval_s=interval_s), "easy")
+    background = Background(engine, ["nodes"], jobs)
+    while background.next_us <= at_us:
+        background.step(background.next_us)
+        engine.settle()
+    now: list[Seen] = []
+    before: list[Seen] = []
+    for entry in [*engine.state.running.values(), *engine.state.waiting]:
+        job, submitted_us = entry.owner
+        elapsed_s = 0.0 if entry.waiting else (at_us - entry.start_us) / 1e6
+        state = "pending" if entry.waiting else "running"
+        now.append(Seen(job.nodes, job.limit_s, (submitted_us - at_us) / 1e6, elapsed_s, state))
+    before += now
+    for record in background.records:
+        submit_s = record.submit_s - at_us / 1e6
+        before.append(Seen(record.nodes, record.limit_s, submit_s, record.end_s - record.start_s, "ended"))
+    recent = sorted((seen for seen in before if seen.submit_s >= -HISTORY_S), key=lambda seen: seen.submit_s)
+    return Moment(now, recent, gap_s)
+
+
+def draw(number: int, seed: int) -> Scenario:
+    """A scenario, decided by its number and a seed."""
+    rng = Random(f"{seed} scenario {number}")
+    nodes = rng.choice((16, 32, 64))
+    load = rng.uniform(0.4, 0.95)
+    interval_s = log_uniform(rng, 10.0, 60.0)
+    own = rng.randint(2, max(2, nodes // 4))
+    iterations = rng.randint(2, 8)
+    ratio = log_uniform(rng, 0.02, 50.0)  # of the quantum to the longest classical task
+    longest_s = log_uniform(rng, 300.0, 3 * 3600.0) / iterations / (1 + ratio)
+    skewed = rng.random() < 0.5  # one task dominates, as in the clustering use case, or all are alike
+    tasks_s = [longest_s] + [longest_s * (rng.uniform(0.02, 0.3) if skewed else 1.0) for _ in range(own - 1)]
+    parameters = {
+        "classical_s": tasks_s,
+        "score_s": longest_s * rng.uniform(0.0, 0.8),
+        "quantum_s": longest_s * ratio,
+        "iterations": iterations,
+        "speculate": rng.random() < 0.5,
+        "jitter": rng.uniform(0.0, 0.4),
+    }
+    wrong = {name: rng.choice((0.5, 2.0)) for name in ("classical_s", "score_s", "quantum_s")}
+    estimates = {
+        **parameters,
+        "classical_s": [wrong["classical_s"] * seconds for seconds in tasks_s],
+        "score_s": wrong["score_s"] * parameters["score_s"],
+        "quantum_s": wrong["quantum_s"] * parameters["quantum_s"],
+        "jitter": 0.0,
+    }
+    overheads = Overheads(
+        submit_s=rng.uniform(0.0, 6.0),
+        tick_s=interval_s,
+        grant_s=rng.uniform(0.0, 1.0),
+        worker_start_s=rng.uniform(0.0, 3.0),
+        grow_s=rng.uniform(0.0, 6.0),
+        release_s=rng.uniform(0.0, 2.0),
+    )
+    run_s = iterations * (longest_s + parameters["score_s"] + parameters["quantum_s"])
+    plan = Plan(load_program("phases"), parameters, world="virtual", site=Site(nodes=own, overheads=overheads))
+    estimated = replace(plan, parameters=estimates, seed=number)
+    limit_s = rng.uniform(1.2, 4.0) * run_s
+    moment = moment_of(nodes, load, interval_s, rng)
+    return Scenario(moment, nodes, load, limit_s, interval_s, plan, estimated, f"{seed} {number}")
+
+
+def future_of(scenario: Scenario, number: int, drawn: list[LoadJob]) -> list[LoadJob]:
+    """Who is there goes on as jobs of the model with the same limit, and others come."""
+    rng = Random(f"{scenario.seed} future {number}")
+    jobs = []
+    for place, seen in enumerate(scenario.moment.now, start=1):
+        alike = [job.run_s for job in drawn if job.limit_s == seen.limit_s and job.run_s > seen.elapsed_s]
+        run_s = rng.choice(alike) if alike else rng.uniform(seen.elapsed_s, seen.limit_s)
+        left_s = max(1e-6, min(run_s, seen.limit_s) - seen.elapsed_s)
+        jobs.append(LoadJob(place, 0.0, left_s, seen.nodes, max(left_s, seen.limit_s - seen.elapsed_s)))
+    at_s = 0.0
+    for job in lublin(COMING, scenario.nodes, rng):
+        at_s += rng.expovariate(1 / scenario.moment.gap_s)
+        jobs.append(replace(job, number=len(jobs) + 1, submit_s=at_s))
+    return jobs
+
+
+def try_all(scenario: Scenario, futures: int) -> dict[str, list[float]]:
+    """What each strategy costs in truth."""
+    value = scenario.plan.site.nodes
+    costs: dict[str, list[float]] = {strategy: [] for strategy in STRATEGIES}
+    drawn = lublin(MODEL, scenario.nodes, Random(f"{scenario.seed} model"))
+    for number in range(futures):
+        jobs = future_of(scenario, number, drawn)
+        crowd = Future(scenario.nodes, scenario.limit_s, scenario.interval_s, jobs)
+        for strategy in STRATEGIES:
+            plan = replace(scenario.plan, strategy=strategy, seed=1000 + number)
+            trial = run_trial(plan, None, crowd, "truth")
+            costs[strategy].append(value * trial.turnaround_s + trial.node_s)
+    return costs
+
+
+def choose(scenario: Scenario, samples: int) -> str:
+    """What the advisor takes."""
+    moment = scenario.moment
+    queue = Queue(
+        scenario.nodes, scenario.limit_s, moment.now, moment.before, HISTORY_S, interval_s=scenario.interval_s
+    )
+    return advise(scenario.estimated, crowd=queue, samples=samples).strategy
+
+
+def run(scenarios: int, seed: int, futures: int = FUTURES, samples: int = 8, told: bool = False) -> list[Outcome]:
+    outcomes = []
+    for number in range(scenarios):
+        scenario = draw(number, seed)
+        outcomes.append(Outcome(scenario, choose(scenario, samples), try_all(scenario, futures)))
+        if told:
+            last = outcomes[-1]
+            regrets = " ".join(f"{name} {last.regret(name):.0%}" for name in STRATEGIES)
+            print(
+                f"{number + 1}/{scenarios}: {last.chosen}, regret {last.regret(last.chosen):.1%} of {regrets}",
+                flush=True,
+            )
+    return outcomes
+
+
+def report(outcomes: list[Outcome]) -> list[str]:
+    """A table: the advisor, then each strategy as if it were always taken, best first."""
+    lines = ["| | mean regret | worst | taken | best in | mean regret in hindsight |", "|---|---|---|---|---|---|"]
+    best = [min(STRATEGIES, key=lambda name: outcome.regret(name)) for outcome in outcomes]
+
+    def line(name: str, taken: list[str]) -> str:
+        regrets = [outcome.regret(strategy) for outcome, strategy in zip(outcomes, taken, strict=True)]
+        hindsight = fmean(outcome.hindsight(strategy) for outcome, strategy in zip(outcomes, taken, strict=True))
+        chosen = sum(outcome.chosen == name for outcome in outcomes) if name in STRATEGIES else ""
+        wins = best.count(name) if name in STRATEGIES else ""
+        return f"| {name} | {fmean(regrets):.1%} | {max(regrets):.1%} | {chosen} | {wins} | {hindsight:.1%} |"
+
+    lines.append(line("advisor", [outcome.chosen for outcome in outcomes]))
+    fixed = sorted(STRATEGIES, key=lambda name: fmean(outcome.regret(name) for outcome in outcomes))
+    lines += [line(name, [name] * len(outcomes)) for name in fixed]
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenarios", type=int, nargs="?", default=300)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--figure", type=Path)
+    given = parser.parse_args()
+    began_s = time.monotonic()
+    outcomes = run(given.scenarios, given.seed, told=True)
+    print("\n".join(report(outcomes)))
+    print(f"{given.scenarios} scenarios, seed {given.seed}, {time.monotonic() - began_s:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

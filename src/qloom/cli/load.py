@@ -1,0 +1,212 @@
+"""`qloom load`: a cluster that is not empty: hybrid jobs among rigid ones, in virtual time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.status import Status
+
+from qloom.cli import loadtables, values
+from qloom.errors import InputError
+from qloom.load.arrivals import check_load
+from qloom.load.background import Failures
+from qloom.load.figure import Row, draw
+from qloom.load.mix import KINDS, parse_mix
+from qloom.load.records import write_csv
+from qloom.load.repeat import until_known
+from qloom.load.run import Load, prepare, run_load
+from qloom.load.sidecar import write_sidecar
+from qloom.load.source import Source
+from qloom.load.swf import write_results_swf, write_swf
+from qloom.schedulers import POLICIES
+
+app = typer.Typer(help="A cluster under load: hybrid jobs among rigid ones, in virtual time.", no_args_is_help=True)
+
+Trace = Annotated[Path | None, typer.Argument(help="A trace in SWF. Left out: jobs of the Lublin-Feitelson model.")]
+SidecarFile = Annotated[Path | None, typer.Option("--sidecar", help="Hybrid phases and gres of the trace's jobs.")]
+JobCount = Annotated[int | None, typer.Option("--jobs", help="How many jobs. [default: all of the trace, or 2000]")]
+Nodes = Annotated[int | None, typer.Option(help="Nodes of the first partition. [default: 256]")]
+Arrivals = Annotated[str, typer.Option(help="trace (scaled), poisson, or closed (users wait for their last job).")]
+HybridShare = Annotated[str, typer.Option("--hybrid", help="Share of the jobs that are hybrid: 20%.")]
+Mix = Annotated[
+    str, typer.Option(help=f"Kinds of hybrid jobs with weights, of {', '.join(KINDS)}: classical=2,quantum.")
+]
+Longest = Annotated[float, typer.Option("--hybrid-longest", help="Only jobs up to so many hours become hybrid.")]
+Largest = Annotated[int | None, typer.Option("--hybrid-largest", help="Only jobs up to so many nodes become hybrid.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+
+
+class _Told:
+    """Says how far the repetition has come."""
+
+    def __init__(self, status: Status, what: str) -> None:
+        self._status = status
+        self._what = what
+
+    def __call__(self, runs: int, relative: float) -> None:
+        self._status.update(f"{self._what}: {runs} runs, mean turnaround within {relative:.1%}")
+
+
+def _share(text: str, what: str) -> float:
+    number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
+    try:
+        return float(number) / (100 if percent else 1)
+    except ValueError:
+        raise InputError(f"{what}: {text!r} is no share", hint="20%, or 0.2") from None
+
+
+def _loads(text: str) -> list[float | None]:
+    if text == "trace":
+        return [None]
+    try:
+        loads = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--load {text!r}: not a number", hint="--load 0.7, or 0.5,0.7,0.9") from None
+    for load in loads:
+        check_load(load)
+    return list(loads)
+
+
+def _counts(texts: list[str], what: str) -> dict[str, int]:
+    counts = {}
+    for text in texts:
+        name, _, number = text.partition(":")
+        if not name or not number.isdigit() or int(number) < 1:
+            raise InputError(f"{text!r} is no {what}", hint=f"--{what} NAME:COUNT")
+        counts[name] = int(number)
+    return counts
+
+
+@app.command()
+def run(
+    trace: Trace = None,
+    sidecar: SidecarFile = None,
+    jobs: JobCount = None,
+    nodes: Nodes = None,
+    load: Annotated[str, typer.Option(help="Load factor, or several: 0.5,0.7,0.9; trace: as it is.")] = "0.7",
+    arrivals: Arrivals = "poisson",
+    users: Annotated[int, typer.Option(help="Users of a closed loop.")] = 20,
+    think_s: Annotated[float, typer.Option(help="Their mean pause between two jobs.")] = 600.0,
+    policy: Annotated[str, typer.Option(help=f"{', '.join(POLICIES)}, or module:Class of your own.")] = "easy",
+    interval_s: Annotated[float, typer.Option(help="Seconds between backfill passes; 0: at every change.")] = 30.0,
+    depth: Annotated[int, typer.Option(help="Waiting jobs that a backfill pass looks at; 0: all.")] = 0,
+    hybrid: HybridShare = "0%",
+    mix: Mix = "balanced",
+    hybrid_longest: Longest = 4.0,
+    hybrid_largest: Largest = None,
+    strategy: Annotated[str, typer.Option(help="Of the hybrid jobs; several with commas, or all.")] = "offload",
+    option: Annotated[list[str], typer.Option(help="An option of the strategy: name=number. Repeatable.")] = [],  # noqa: B006
+    qpu: Annotated[list[str], typer.Option(help="A QPU, NAME:TECHNOLOGY. Repeatable.")] = [],  # noqa: B006
+    site: Annotated[Path | None, typer.Option(help="A site file (TOML).")] = None,
+    overheads: Annotated[Path | None, typer.Option(help="Overheads for virtual time (TOML).")] = None,
+    partition: Annotated[list[str], typer.Option(help="A further partition, NAME:NODES. Repeatable.")] = [],  # noqa: B006
+    gres: Annotated[list[str], typer.Option(help="Another counted resource, NAME:COUNT. Repeatable.")] = [],  # noqa: B006
+    mtbf_h: Annotated[float | None, typer.Option(help="Hours after which a node fails, on average.")] = None,
+    repair_s: Annotated[float, typer.Option(help="Seconds that a failed node is down.")] = 3600.0,
+    warm_up: Annotated[str, typer.Option(help="Share of the jobs, from the first, that is not measured.")] = "10%",
+    harm: Annotated[bool, typer.Option("--harm", help="Run without the hybrid jobs, too: their cost.")] = False,
+    until_ci: Annotated[str | None, typer.Option(help="Repeat until the mean turnaround is known to: 2%.")] = None,
+    most_runs: Annotated[int, typer.Option(help="But not more often than this.")] = 100,
+    seed: Seed = 0,
+    swf: Annotated[Path | None, typer.Option(help="Write what came of each job, as SWF.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write what came of each job, as CSV.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw turnaround and wait over the load (png, svg).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run a workload, once for each load and strategy, and measure what it does to hybrid and to rigid jobs."""
+    place = values.make_site(site, nodes if nodes is not None or site is not None else 256, qpu, overheads)
+    source = Source(trace, sidecar, jobs)
+    names, loads = values.parse_strategies(strategy), _loads(load)
+    options = values.parse_options(option)
+    values.require_known(options, names)
+    if (swf is not None or csv is not None) and (len(names) * len(loads) > 1 or until_ci is not None):
+        raise InputError("--swf and --csv hold one run", hint="name one load and one strategy, without --until-ci")
+    plain = Load(
+        jobs=(),
+        site=place,
+        policy=policy,
+        policy_options={"interval_s": interval_s, **({"depth": depth} if depth else {})},
+        hybrid=_share(hybrid, "--hybrid"),
+        mix=parse_mix(mix),
+        hybrid_longest_s=hybrid_longest * 3600,
+        hybrid_largest=hybrid_largest,
+        arrivals=arrivals,
+        users=users,
+        think_s=think_s,
+        partitions=_counts(partition, "partition"),
+        gres=_counts(gres, "gres"),
+        failures=None if mtbf_h is None else Failures(mtbf_h, repair_s),
+        warm_up=_share(warm_up, "--warm-up"),
+        harm=harm,
+    )
+    within = None if until_ci is None else _share(until_ci, "--until-ci")
+    rows: list[Row] = []
+    with Console(stderr=True).status("") as status:
+        for factor, name in product(loads, names):
+            what = f"load {'of the trace' if factor is None else factor}, {name}"
+            status.update(what)
+            wanted = replace(plain, load=factor, strategy=name, options=values.options_for(name, options))
+
+            def load_of(number: int, wanted: Load = wanted) -> Load:
+                return replace(wanted, jobs=source.read(plain.nodes, seed + number), seed=seed + number)
+
+            if within is None:
+                result = run_load(load_of(0))
+                rows.append((factor, name, result.metrics))
+                continue
+            told = _Told(status, what)
+            results, metrics = until_known(load_of, within, most_runs, told)
+            result = results[-1]
+            rows.append((factor, name, metrics))
+            if metrics.all.turnaround_s.relative > within:
+                known = f"{metrics.all.turnaround_s.relative:.1%}"
+                status.console.print(f"{what}: only within {known} after {most_runs} runs", highlight=False)
+    if swf is not None:
+        write_results_swf(swf, result.records, f"{plain.nodes} nodes under {policy}")
+    if csv is not None:
+        write_csv(csv, result.records)
+    if figure is not None:
+        draw(rows, figure)
+    if as_json:
+        told_rows = [{"load": factor, "strategy": name, **metrics.as_dict()} for factor, name, metrics in rows]
+        print(json.dumps(told_rows))
+    elif len(rows) == 1:
+        Console().print(loadtables.one(rows[0][2]))
+    else:
+        Console().print(loadtables.many(rows))
+
+
+@app.command()
+def make(
+    out: Annotated[Path, typer.Argument(help="The trace goes here, in SWF.")],
+    sidecar: Annotated[Path | None, typer.Option(help="Hybrid phases go here, one JSON object per line.")] = None,
+    jobs: Annotated[int, typer.Option(help="How many jobs.")] = 2000,
+    nodes: Annotated[int, typer.Option(help="Nodes of the cluster that they are for.")] = 256,
+    load: Annotated[float, typer.Option(help="Load factor.")] = 0.7,
+    hybrid: HybridShare = "0%",
+    mix: Mix = "balanced",
+    hybrid_longest: Longest = 4.0,
+    hybrid_largest: Largest = None,
+    seed: Seed = 0,
+) -> None:
+    """Write a trace of the Lublin-Feitelson model, to be looked at, changed and run."""
+    share = _share(hybrid, "--hybrid")
+    if share and sidecar is None:
+        raise InputError("SWF has no room for hybrid phases", hint="--sidecar FILE.jsonl")
+    site = values.make_site(None, nodes, [], None)
+    drawn = Source(jobs=jobs).read(nodes, seed)
+    wanted = Load(
+        drawn, site, load=load, arrivals="poisson", hybrid=share, mix=parse_mix(mix), seed=seed,
+        hybrid_longest_s=hybrid_longest * 3600, hybrid_largest=hybrid_largest,
+    )  # fmt: skip
+    made, _follows = prepare(wanted)
+    write_swf(out, made, f"{nodes} nodes")
+    if sidecar is not None:
+        write_sidecar(sidecar, made)
+    print(f"{len(made)} jobs, {sum(job.hybrid is not None for job in made)} of them hybrid, in {out}")

@@ -1,0 +1,88 @@
+"""How figures under load are shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+
+from qloom.load.figure import Row
+from qloom.load.intervals import Mean
+from qloom.load.metrics import Metrics
+
+
+def many(rows: Sequence[Row]) -> Table:
+    """One row for each load and strategy."""
+    harm = any(metrics.harm_s is not None for _load, _name, metrics in rows)
+    table = Table(pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
+    for heading in ("load", "strategy"):
+        table.add_column(heading, no_wrap=True)
+    headings = ["hybrid\nwait h", "hybrid\nturn-\naround h", "rigid\nwait h", *(["harm\nh"] if harm else [])]
+    for heading in (*headings, "nodes\nheld", "QPUs\nbusy"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for load, name, metrics in rows:
+        cells = [metrics.hybrid.wait_s, metrics.hybrid.turnaround_s, metrics.rigid.wait_s]
+        told = [_hours(cell) for cell in (*cells, *([metrics.harm_s] if metrics.harm_s else []))]
+        table.add_row(
+            "trace" if load is None else f"{load:g}",
+            name,
+            *told,
+            f"{metrics.node_utilisation:.0%}",
+            "-" if math.isnan(metrics.qpu_utilisation) else f"{metrics.qpu_utilisation:.0%}",
+        )
+    return table
+
+
+def one(metrics: Metrics) -> Table:
+    """Everything about one run."""
+    table = Table(pad_edge=False, padding=(0, 2, 0, 0), box=box.SIMPLE_HEAD)
+    table.add_column("", no_wrap=True)
+    groups = [(name, group) for name in ("all", "rigid", "hybrid") if (group := getattr(metrics, name)).jobs]
+    for name, _group in groups:
+        table.add_column(name, justify="right", no_wrap=True)
+    for label, cells in (
+        ("jobs", [str(group.jobs) for _, group in groups]),
+        ("  not done", [str(group.failed) for _, group in groups]),
+        ("wait, mean h", [_hours(group.wait_s) for _, group in groups]),
+        ("  95th percentile h", [_number(group.wait_p95_s / 3600) for _, group in groups]),
+        ("turnaround, mean h", [_hours(group.turnaround_s) for _, group in groups]),
+        ("  95th percentile h", [_number(group.turnaround_p95_s / 3600) for _, group in groups]),
+        ("bounded slowdown, mean", [_mean(group.bounded_slowdown) for _, group in groups]),
+        ("  95th percentile", [_number(group.bounded_slowdown_p95) for _, group in groups]),
+    ):
+        table.add_row(label, *cells)
+    table.add_section()
+    figures = {
+        "fairness over projects": f"{metrics.fairness:.2f}",
+        "nodes held": f"{metrics.node_utilisation:.1%}",
+        "jobs ended per hour": f"{metrics.throughput_per_h:.1f}",
+        "requeued after a lost node": f"{metrics.requeues}",
+    }
+    if metrics.hybrid.jobs:
+        figures["QPUs busy"] = f"{metrics.qpu_utilisation:.1%}"
+        figures["QPUs idle while wanted, h"] = f"{metrics.qpu_idle_while_wanted_s / 3600:.1f}"
+        figures["wasted speculation, node-h"] = f"{metrics.wasted_node_s / 3600:.1f}"
+    if metrics.energy_j:
+        figures["energy of hybrid jobs, kWh"] = f"{metrics.energy_j / 3.6e6:.1f}"
+    if metrics.harm_s is not None:
+        figures["harm: rigid jobs wait longer, h"] = _hours(metrics.harm_s)
+    for label, cell in figures.items():
+        table.add_row(label, cell)
+    return table
+
+
+def _hours(mean: Mean) -> str:
+    return _mean(Mean(mean.value / 3600, mean.half_width / 3600))
+
+
+def _mean(mean: Mean) -> str:
+    known = "" if math.isnan(mean.half_width) else f" ±{_number(mean.half_width)}"
+    return _number(mean.value) + known
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 100 else f"{value:.0f}"

@@ -1,0 +1,99 @@
+"""A quantum step on a node: the command that stands in for the device, or an emulation of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from qloom.errors import JobError, PayloadError
+from qloom.jobfile.qubofile import read_qubo, write_sample
+from qloom.journal.content import digest, payload_key
+from qloom.journal.results import write_atomically
+from qloom.model import Payload, Sample
+
+
+def run_quantum_step(
+    payload: Path, result: Path, shots: int, seconds: float | None, instead: list[str], seed: int = 0
+) -> str:
+    """Make the answer of a payload; returns who made it."""
+    if instead:
+        code = subprocess.run(instead, check=False).returncode
+        if code != 0:
+            raise JobError(f"{instead[0]}, in place of the device, exited with {code}")
+        if not result.is_file():
+            raise JobError(f"{instead[0]}, in place of the device, did not make {result}")
+        return instead[0]
+    sent, own_seed = _read(payload, shots, seconds)
+    began_s = time.monotonic()
+    sample = _solved(sent, own_seed if own_seed is not None else _seed_of(sent, seed))
+    time.sleep(max(0.0, (sent.seconds or 0.0) - (time.monotonic() - began_s)))  # an emulated device takes its time
+    write_atomically(result, write_sample(sample))
+    return "annealing"
+
+
+def send_quantum_step(
+    payload: Path, result: Path, shots: int, seconds: float | None, device: str | None, instead: list[str]
+) -> str:
+    """Send a payload to the broker of this environment and wait for its answer; returns the task that made it.
+
+    If something may stand in for the device, it does so while none is available.
+    """
+    from qloom.broker.sync import SyncBrokerClient
+
+    sent, seed = _read(payload, shots, seconds)
+    form = {"kind": sent.kind, "body": sent.body, "shots": sent.shots, "seconds": sent.seconds, "name": payload.stem}
+    options = {"options": {"seed": seed}} if seed is not None else {}
+    if not sent.body["linear"]:
+        write_atomically(result, write_sample(Sample({}, 0.0)))
+        return "nobody: there is nothing to ask"
+    with SyncBrokerClient(retry_s=10.0) as broker:
+        usable = [
+            view for view in broker.devices() if device in (None, view["name"]) and view["up"] and not view["held"]
+        ]
+        if instead and not usable:
+            return run_quantum_step(payload, result, shots, seconds, instead)
+        task = broker.submit({**form, **options}, device=device)["id"]
+        try:
+            answer = broker.result(task)
+        except BaseException:  # the step is ended: the task is not to be left in the queue
+            broker.cancel(task)
+            raise
+    best = Sample({_label(name): value for name, value in answer["values"]}, answer["energy"])
+    write_atomically(result, write_sample(best))
+    return f"quantum task {task}"
+
+
+def _label(name: Any) -> Any:
+    return tuple(name) if isinstance(name, list) else name
+
+
+def _read(path: Path, shots: int, seconds: float | None) -> tuple[Payload, int | None]:
+    """A file that holds a QUBO, or one in the envelope that brokers take, with its seed."""
+    try:
+        content: Any = json.loads(path.read_bytes())
+    except OSError as error:
+        raise PayloadError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise PayloadError(f"{path} is not JSON: {error}") from None
+    if isinstance(content, dict) and {"kind", "body"} <= content.keys():
+        if content["kind"] != "qubo":
+            raise PayloadError(f"{path}: only a QPU can run {content['kind']!r}", hint="put the step on a QPU")
+        sent = Payload("qubo", content["body"], content.get("shots", shots), content.get("seconds", seconds))
+        return sent, content.get("options", {}).get("seed")
+    return read_qubo(path.name, json.dumps(content).encode(), shots=shots, seconds=seconds, device=None), None
+
+
+def _solved(sent: Payload, seed: int) -> Sample:
+    from qloom.worlds.execution import anneal
+
+    if not sent.body["linear"]:
+        return Sample({}, 0.0)
+    return anneal(sent.body, sent.shots, seed)
+
+
+def _seed_of(sent: Payload, seed: int) -> int:
+    """The seed that a run of qloom's would use for the first such task."""
+    return int(digest("seed", seed, payload_key(sent), 0)[:7], 16)

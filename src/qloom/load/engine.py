@@ -1,0 +1,85 @@
+"""The engine of a loaded cluster: rigid jobs are plain events, and a policy decides who starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from qloom.schedulers.policy import Policy, Resize
+from qloom.schedulers.state import FOREVER_US, Entry, State
+
+
+class Engine:
+    """Takes jobs, asks the policy at every change, and ends rigid jobs when their time is over."""
+
+    def __init__(self, state: State, policy: Policy, name: str) -> None:
+        self.state = state
+        self.ended: Callable[[Entry], None] = lambda entry: None
+        self.started: Callable[[Entry], None] = lambda entry: None  # only for what ends by itself: hybrid jobs
+        self.resized: Callable[[Resize], None] = lambda resize: None
+        self._policy = policy
+        self._name = name
+        self._interval_us = round(policy.interval_s * 1e6)
+        self._ends: list[tuple[int, int, Entry]] = []  # of rigid jobs that run
+        self._next_tick_us = FOREVER_US
+        self._changed = False
+
+    @property
+    def next_us(self) -> int:
+        """When the next thing is due by itself."""
+        if self._ends and self._ends[0][0] < self._next_tick_us:
+            return self._ends[0][0]
+        return self._next_tick_us
+
+    def submit(self, entry: Entry) -> None:
+        """A job, or a request of one, stands in line."""
+        self.state.enter(entry)
+        self._changed = True
+
+    def touch(self) -> None:
+        """Something was given back, or somebody left the line: have the policy look."""
+        self._changed = True
+
+    def advance(self, now_us: int) -> None:
+        """Let the jobs end whose time is over. `settle` follows, once all that happens at this instant is told."""
+        state, ends = self.state, self._ends
+        state.now_us = now_us
+        while ends and ends[0][0] <= now_us:
+            _at_us, order, entry = heappop(ends)
+            if entry.order == order:  # else it was killed, and has another place in line
+                state.end(entry)
+                self._changed = True
+                self.ended(entry)
+
+    def settle(self) -> None:
+        """Ask the policy, if there is a reason to."""
+        state = self.state
+        if not state.waiting_count:
+            self._next_tick_us = FOREVER_US
+            return
+        interval_us = self._interval_us
+        backfill = not interval_us or state.now_us >= self._next_tick_us
+        if not (self._changed or backfill):
+            return
+        self._changed = False
+        state.backfill = backfill
+        decision = self._policy.decide(state)
+        if backfill:
+            state.arrived.clear()
+            state.freed = False
+        for entry, amounts in decision.starts:
+            state.start(entry, amounts, self._name)
+            if entry.run_us >= 0:
+                heappush(self._ends, (state.now_us + entry.run_us, entry.order, entry))
+            else:
+                self.started(entry)
+        for resize in decision.resizes:
+            self.resized(resize)
+        if interval_us and (backfill or self._next_tick_us == FOREVER_US):
+            tick_us = state.now_us - state.now_us % interval_us + interval_us
+            self._next_tick_us = tick_us if state.waiting_count else FOREVER_US
+
+    def requeue(self, entry: Entry) -> None:
+        """A rigid job lost a node: it is killed, and stands at the end of the line."""
+        self.state.end(entry)
+        self.submit(entry)

@@ -1,0 +1,211 @@
+"""What a scheduling policy sees: resources, who runs until when, and who waits, found fast.
+
+A resource is something counted: the nodes of a partition, the shares of a QPU, any other gres. Jobs that want the
+same resources stand in one line. Within it they are also kept by amounts and time limit, so that a pass asks
+"the first job of this size and limit" and never walks the whole line.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from qloom.errors import InputError
+
+FOREVER_US = 1 << 62
+
+
+class Resource:
+    """The nodes of a partition, or a gres: how many there are, how many are free, and when more are expected."""
+
+    __slots__ = ("capacity", "ends", "free", "index", "name", "total")
+
+    def __init__(self, name: str, capacity: int, index: int) -> None:
+        self.name = name
+        self.total = capacity
+        self.capacity = capacity  # without those that are down
+        self.free = capacity
+        self.index = index
+        self.ends: list[tuple[int, int, int]] = []  # (expected end, order, amount) of who holds some, sorted
+
+
+class Entry:
+    """A job, or one request of a hybrid job, that waits or runs."""
+
+    __slots__ = (
+        "amounts", "end_us", "held", "id", "limit_us", "line", "malleable", "most_nodes", "needs_pass",
+        "order", "owner", "queued_us", "run_us", "start_us", "waiting",
+    )  # fmt: skip
+
+    order: int
+    queued_us: int
+    start_us: int
+    end_us: int
+    held: tuple[int, ...]
+
+    def __init__(
+        self, id: str, line: Line, amounts: tuple[int, ...], limit_us: int, run_us: int = -1, owner: Any = None
+    ) -> None:
+        self.id = id
+        self.line = line
+        self.amounts = amounts  # of each resource of the line
+        self.limit_us = limit_us
+        self.run_us = run_us  # how long a rigid job takes; -1: a hybrid job says itself when it is done
+        self.owner = owner
+        self.most_nodes = 0  # above amounts[0]: any number up to this will do
+        self.needs_pass = False  # a het job: only a backfill pass starts it
+        self.malleable = False
+        self.waiting = False
+        # Set when it stands in line: order, queued_us; when it starts: held (the amounts given), start_us, end_us.
+
+
+class Line:
+    """Jobs that want the same resources, in the order they came, and by (amounts, time limit)."""
+
+    __slots__ = ("amounts", "by_amounts", "queue", "resources")
+
+    def __init__(self, resources: tuple[Resource, ...]) -> None:
+        self.resources = resources
+        self.queue: deque[Entry] = deque()  # who has left from the middle is skipped
+        self.amounts: list[tuple[int, ...]] = []  # those that somebody waits for, sorted
+        self.by_amounts: dict[tuple[int, ...], tuple[list[int], dict[int, deque[Entry]]]] = {}
+
+    def enter(self, entry: Entry) -> None:
+        """Stand at the end of the line."""
+        self.queue.append(entry)
+        amounts, limit_us = entry.amounts, entry.limit_us
+        group = self.by_amounts.get(amounts)
+        if group is None:
+            insort(self.amounts, amounts)
+            self.by_amounts[amounts] = ([limit_us], {limit_us: deque((entry,))})
+            return
+        bucket = group[1].get(limit_us)
+        if bucket is None:
+            insort(group[0], limit_us)
+            group[1][limit_us] = deque((entry,))
+        else:
+            bucket.append(entry)
+
+    def leave(self, entry: Entry) -> None:
+        """Forget a job that no longer waits; the first of the line and of each bucket always does."""
+        queue = self.queue
+        while queue and not queue[0].waiting:
+            queue.popleft()
+        amounts, limit_us = entry.amounts, entry.limit_us
+        limits, buckets = self.by_amounts[amounts]
+        bucket = buckets[limit_us]
+        while bucket and not bucket[0].waiting:
+            bucket.popleft()
+        if not bucket:
+            del buckets[limit_us]
+            if buckets:
+                del limits[bisect_left(limits, limit_us)]
+            else:
+                del self.by_amounts[amounts]
+                del self.amounts[bisect_left(self.amounts, amounts)]
+
+    def fitting(self, free: int) -> list[tuple[int, ...]]:
+        """The amounts that somebody waits for whose first one is at most `free`."""
+        return self.amounts[: bisect_right(self.amounts, (free, FOREVER_US))]
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (entry for entry in self.queue if entry.waiting)
+
+
+class State:
+    """The cluster at one instant. A policy reads it; only the engine changes it."""
+
+    def __init__(self, capacities: Sequence[tuple[str, int]]) -> None:
+        self.now_us = 0
+        self.backfill = True  # whether this pass may start jobs out of order
+        self.resources = {name: Resource(name, count, index) for index, (name, count) in enumerate(capacities)}
+        self.lines: dict[tuple[str, ...], Line] = {}
+        self.running: dict[str, Entry] = {}
+        self.waiting_count = 0
+        self.arrived: list[Entry] = []  # since the last backfill pass
+        self.freed = True  # whether anything was given back since then
+        self._orders = 0
+
+    def line(self, names: tuple[str, ...]) -> Line:
+        """The line of those who want these resources."""
+        line = self.lines.get(names)
+        if line is None:
+            unknown = [name for name in names if name not in self.resources]
+            if unknown:
+                raise InputError(f"there is no {unknown[0]!r} here", hint=f"there are: {', '.join(self.resources)}")
+            line = self.lines[names] = Line(tuple(self.resources[name] for name in names))
+        return line
+
+    @property
+    def waiting(self) -> list[Entry]:
+        """Who waits, in the order they came."""
+        return sorted((entry for line in self.lines.values() for entry in line), key=lambda entry: entry.order)
+
+    # For the engine
+
+    def enter(self, entry: Entry) -> None:
+        """Stand in line, behind everybody."""
+        self._orders += 1
+        entry.order = self._orders
+        entry.queued_us = self.now_us
+        entry.waiting = True
+        entry.line.enter(entry)
+        self.waiting_count += 1
+        self.arrived.append(entry)
+
+    def leave(self, entry: Entry) -> None:
+        """Leave the line without having started."""
+        entry.waiting = False
+        entry.line.leave(entry)
+        self.waiting_count -= 1
+        self.freed = True  # whoever was behind it may start now
+
+    def start(self, entry: Entry, amounts: tuple[int, ...], policy: str) -> None:
+        """Take what a job was given; refuses what is not there, in the name of the policy."""
+        if not entry.waiting:
+            raise InputError(
+                f"policy {policy} starts job {entry.id}, which does not wait", hint="the policy is wrong"
+            )
+        end_us = self.now_us + entry.limit_us
+        for resource, amount in zip(entry.line.resources, amounts, strict=True):
+            if amount > resource.free:
+                raise InputError(
+                    f"policy {policy} over-allocates: it starts job {entry.id} on {amount} {resource.name}, "
+                    f"{resource.free} are free",
+                    hint="the policy is wrong",
+                )
+            resource.free -= amount
+            insort(resource.ends, (end_us, entry.order, amount))
+        entry.waiting = False
+        entry.held = amounts
+        entry.start_us, entry.end_us = self.now_us, end_us
+        self.running[entry.id] = entry
+        entry.line.leave(entry)
+        self.waiting_count -= 1
+
+    def end(self, entry: Entry) -> None:
+        """Take back all that a job holds."""
+        for resource, amount in zip(entry.line.resources, entry.held, strict=True):
+            resource.free += amount
+            del resource.ends[bisect_left(resource.ends, (entry.end_us, entry.order, 0))]
+        del self.running[entry.id]
+        self.freed = True
+
+    def hold(self, entry: Entry, amounts: tuple[int, ...]) -> None:
+        """Change what a running job holds: it grew, shrank, or gave a gres back."""
+        changed = []
+        for resource, before, after in zip(entry.line.resources, entry.held, amounts, strict=True):
+            resource.free += before - after
+            ends = resource.ends
+            ends[bisect_left(ends, (entry.end_us, entry.order, 0))] = (entry.end_us, entry.order, after)
+            changed.append(after < before)
+        entry.held = amounts
+        self.freed = self.freed or any(changed)
+
+    def resize(self, resource: Resource, change: int) -> None:
+        """A node was lost (-1) or came back (+1)."""
+        resource.capacity += change
+        resource.free += change
+        self.freed = self.freed or change > 0

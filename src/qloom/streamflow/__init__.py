@@ -1,0 +1,1 @@
+"""Runs the workflow of a program by StreamFlow, and keeps the same journal as the built-in engine does."""

@@ -1,0 +1,197 @@
+"""`qloom run clustering --strategy workflow --engine streamflow`: the exported workflow, with qloom's journal.
+
+StreamFlow runs the steps. What they computed is found again by its content, so that the program itself, replayed over
+it, gives the result: the same as if the built-in engine had run it, or an error if a step computed something else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from qloom.errors import InputError, JobError, QloomError
+from qloom.export.flow import COMPUTE, ONE_NODE, QUANTUM
+from qloom.export.folder import write_cwl
+from qloom.export.load import flow_of
+from qloom.export.places import USUAL, Places
+from qloom.export.records import FOLDER
+from qloom.journal import home
+from qloom.journal.file import Journal, read_events
+from qloom.model import Task
+from qloom.runner import Listener, Outcome, Plan, run_job
+from qloom.site import Site
+from qloom.streamflow.environment import find_streamflow, step_environment
+from qloom.streamflow.process import run_streamflow, write_own_crate
+from qloom.streamflow.translate import ToldClock, Translator
+from qloom.worlds import world_entry
+
+
+def execute(plan: Plan, *, listener: Listener | None = None) -> Outcome:
+    """Carry out a plan by StreamFlow, in a new run."""
+    plan = replace(plan, engine="streamflow")
+    _check(plan)
+    streamflow = find_streamflow()
+    plan.check()
+    plan = plan.with_devices()
+    flow_of(plan.program.source, plan.parameters, plan.seed)  # refuses, before anything is written
+    directory = home.new_run()
+    run = _Run(plan, directory, streamflow, listener)
+    outcome: Outcome = world_entry(plan.world).execute(run.go, time.time_ns() // 1000, 0)
+    return outcome
+
+
+def _check(plan: Plan) -> None:
+    if plan.strategy != "workflow":
+        raise InputError(
+            f"StreamFlow holds nothing between steps: it cannot run {plan.strategy}", hint="--strategy workflow"
+        )
+    if plan.world not in ("local", "slurm"):
+        raise InputError(f"StreamFlow cannot run in the {plan.world} world", hint="--world local or slurm")
+    if plan.program.source != "clustering":
+        raise InputError(
+            f"{plan.program.source}: StreamFlow would not tell the journal what its steps computed",
+            hint="qloom export cwl writes it for StreamFlow; or run it without --engine",
+        )
+
+
+def places_of(site: Site, world: str, folder: Path) -> Places:
+    """Where the steps of a job go, in the terms of the site."""
+    log = str(folder / "steps.jsonl")
+    device = site.qpus[0].name if site.qpus else None
+    common = {"broker": site.broker, "device": None if site.broker else device, "log": log}
+    if world == "local":
+        return Places("local", "broker" if site.broker else "here", nodes=site.nodes, **common)  # type: ignore[arg-type]
+    slurm = site.slurm
+    options = {
+        "account": slurm.account,
+        "qos": slurm.qos,
+        "reservation": slurm.reservation,
+        "constraint": slurm.constraint,
+        "network": slurm.network,
+        "time": slurm.time_limit,
+    }
+    said = {name: value for name, value in options.items() if value}
+    nodes = {**USUAL[COMPUTE], "partition": slurm.partition, "exclusive": True, **said}
+    locations = {
+        COMPUTE: {name: value for name, value in nodes.items() if value != ""},
+        QUANTUM: {**USUAL[QUANTUM], "partition": slurm.quantum_partition, "gres": f"{slurm.gres}:1", **said},
+    }
+    locations[ONE_NODE] = locations[COMPUTE]
+    return Places("slurm", "broker" if site.broker else "partition", locations=locations, **common)  # type: ignore[arg-type]
+
+
+class _Run:
+    """One run: a StreamFlow process for each job, and one journal."""
+
+    def __init__(self, plan: Plan, directory: Path, streamflow: Path, listener: Listener | None) -> None:
+        self._plan = plan
+        self._directory = directory
+        self._streamflow = streamflow
+        self._listener = listener
+
+    async def go(self, clock: Any) -> Outcome:
+        """Run all jobs, and tell what came of it."""
+        epoch_us = time.time_ns() // 1000 - clock.now_us()
+        start = self._plan.as_event()
+        start["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(epoch_us / 1e6))
+        start |= {"epoch_us": epoch_us, "host": platform.node()}
+        told = ToldClock(epoch_us)
+        journal = Journal(self._directory, told)  # type: ignore[arg-type]
+        if self._listener is not None:
+            journal.listeners.append(self._listener)
+        results: list[Any] = []
+        errors: list[QloomError] = []
+        state = "interrupted"
+        try:
+            journal.record("run_started", durable=True, **start)
+            runs = [self._job(number, journal, told) for number in range(self._plan.jobs)]
+            for ended in await _all(runs):
+                results.append(None if isinstance(ended, QloomError) else ended)
+                errors += [ended] if isinstance(ended, QloomError) else []
+            state = "failed" if errors else "done"
+        finally:
+            told.set(time.time_ns() // 1000)
+            journal.record("run_ended", durable=True, state=state)
+            journal.close()
+        return Outcome(self._directory.name, self._directory, results, errors, read_events(self._directory))
+
+    async def _job(self, number: int, journal: Journal, told: ToldClock) -> Any:
+        name = f"j{number + 1}"
+        recorder = journal.recorder(name)
+        told.set(time.time_ns() // 1000)
+        recorder.record("job_submitted")
+        folder = self._directory / "streamflow" / name
+        places = places_of(self._plan.site, self._plan.world, folder)
+        plan = replace(self._plan, seed=self._plan.seed + number)
+        write_cwl(folder, flow_of(plan.program.source, plan.parameters, plan.seed), places)
+        records = self._directory / f"records-{name}"
+        records.mkdir(mode=0o700)
+        device = self._plan.site.qpus[0] if self._plan.site.qpus else None
+        shares = 1 if self._plan.world == "slurm" else device.shares if device else 1
+        translator = Translator(
+            records, folder / "steps.jsonl", recorder, told, device.name if device else "qpu", shares
+        )
+        command = [str(self._streamflow), "run", "--name", name, "--outdir", "results", "streamflow.yml"]
+        try:
+            await run_streamflow(command, folder, step_environment(**{FOLDER: str(records)}), translator.look)
+            translator.write()
+        except (asyncio.CancelledError, JobError) as error:
+            translator.look()
+            translator.write()
+            told.set(time.time_ns() // 1000)
+            state = "failed" if isinstance(error, JobError) else "interrupted"
+            failure = error.as_dict() if isinstance(error, JobError) else None
+            recorder.record("job_ended", state=state, error=failure)
+            if isinstance(error, JobError):
+                error.job = name
+            raise
+        told.set(time.time_ns() // 1000)
+        result = await self._replayed(number, journal)
+        await write_own_crate(self._streamflow, folder, name, step_environment())
+        return result
+
+    async def _replayed(self, number: int, journal: Journal) -> Any:
+        """The program itself over what the steps have computed: nothing is left for it to run."""
+        past = read_events(self._directory)
+        output = self._directory / "output"
+        return await run_job(
+            self._plan, number, _Nothing(journal.clock), _Nothing(journal.clock), journal,
+            past=past, directory=self._directory, output=output,
+        )  # fmt: skip
+
+
+class _Nothing:
+    """A world and a broker that run nothing: whatever reaches them, the workflow has left out."""
+
+    node_names: tuple[str, ...] = ()
+
+    def __init__(self, clock: Any) -> None:
+        self.clock = clock
+
+    def check_task(self, task: Task) -> None:
+        """Any task can be recalled."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise JobError(
+            "the workflow computed something else than the program asks for",
+            hint="are qloom and its dependencies the same on all nodes?",
+        )
+
+
+async def _all(runs: list[Any]) -> list[Any]:
+    """The results of all jobs, or their errors; if we are cancelled, so are they."""
+    started = [asyncio.ensure_future(run) for run in runs]
+    try:
+        ended = await asyncio.gather(*started, return_exceptions=True)
+    finally:
+        for run in started:
+            run.cancel()
+        await asyncio.gather(*started, return_exceptions=True)
+    for result in ended:
+        if isinstance(result, BaseException) and not isinstance(result, QloomError):
+            raise result
+    return ended

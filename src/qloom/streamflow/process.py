@@ -1,0 +1,73 @@
+"""One StreamFlow process: it is asked to end when we are, so that its connectors give everything back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from qloom.aio import see_through
+from qloom.errors import JobError
+from qloom.export.crate import STREAMFLOW_CRATE
+
+LOOK_S = 0.1
+GRACE_S = 60.0  # for connectors to cancel what they have submitted
+_ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Exception|Error|NoBroker): (.+)$", re.MULTILINE)
+_OWN = "FAILED Workflow execution"  # says nothing that the one before it has not said
+
+
+async def run_streamflow(
+    command: list[str], folder: Path, environment: dict[str, str], look: Callable[[], None]
+) -> None:
+    """Run it to its end; `look` is called again and again meanwhile, and once after."""
+    log = folder / "streamflow.log"
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *command, cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        ending = asyncio.ensure_future(process.wait())
+        while not ending.done():
+            await asyncio.wait([ending], timeout=LOOK_S)
+            look()
+    finally:
+        await see_through(asyncio.ensure_future(_end(process)))
+    look()
+    if process.returncode != 0:
+        raise JobError(f"StreamFlow: {reason_in(log)}", hint=f"its log is {log}")
+
+
+async def write_own_crate(streamflow: Path, folder: Path, name: str, environment: dict[str, str]) -> None:
+    """Keep StreamFlow's own account of a run; a run is none the worse if there is none."""
+    file = str((folder / "streamflow.yml").resolve())
+    process = await asyncio.create_subprocess_exec(
+        *(str(streamflow), "prov", name, "--file", file, "--name", STREAMFLOW_CRATE),
+        cwd=folder,
+        env=environment,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await process.wait()
+    finally:
+        await see_through(asyncio.ensure_future(_end(process)))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    for ending in (signal.SIGINT, signal.SIGKILL):
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(ending)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), GRACE_S)
+
+
+def reason_in(log: Path) -> str:
+    """The first error of StreamFlow's log that says something."""
+    text = log.read_text(errors="replace")
+    told = [reason.strip() for reason in _ERROR.findall(text) if _OWN not in reason]
+    last = [line for line in text.splitlines() if line.strip()][-1:]
+    return (told or last or ["it said nothing"])[0]

@@ -1,0 +1,194 @@
+"""From what StreamFlow's connectors and the steps have noted to the events of the journal.
+
+Connectors note when a step asked for its place, got it and ended; steps note the program's tasks that they ran, with
+their results. The journal is written whenever no step is under way, in the order of time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qloom.export.records import Record, read_records
+from qloom.journal.content import digest
+from qloom.journal.file import Recorder
+from qloom.model import QpuHold
+from qloom.worlds.slurm.hostlist import expand
+
+Note = dict[str, Any]
+Told = tuple[int, int, str, dict[str, Any]]  # when, a rank for events of the same instant, the event, its fields
+
+
+class ToldClock:
+    """A clock that says what time an event happened at, as others have noted it."""
+
+    def __init__(self, epoch_us: int) -> None:
+        self._epoch_us = epoch_us
+        self._now_us = 0
+
+    def set(self, at_us: int) -> None:
+        """The time of the next event; it never goes back."""
+        self._now_us = max(self._now_us, at_us - self._epoch_us)
+
+    def now_us(self) -> int:
+        """Microseconds since the run began."""
+        return self._now_us
+
+    def sleep(self, seconds: float) -> Any:
+        """Nothing waits by this clock."""
+        raise NotImplementedError
+
+    deadline = sleep
+
+
+@dataclass
+class _Step:
+    """One step under way."""
+
+    lease: str
+    device: str | None  # of a quantum step
+    broker: bool  # the broker queues it; nothing is held
+    notes: list[Note] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+
+
+class Translator:
+    """The journal of one job, from its notes."""
+
+    def __init__(
+        self, folder: Path, log: Path, recorder: Recorder, clock: ToldClock, device: str, shares: int
+    ) -> None:
+        self._folder = folder
+        self._log = log
+        self._recorder = recorder
+        self._clock = clock
+        self._device = device
+        self._shares = shares
+        self._read_to = 0
+        self._known: dict[str, None] = {}
+        self._steps: dict[str, _Step] = {}
+        self._made = 0
+        self._asked: Counter[str] = Counter()
+        self._answers: list[Record] = []
+        self.reasons: list[str] = []
+
+    def look(self) -> None:
+        """Take up what is new; write it if nothing is under way."""
+        for note in self._new_notes():
+            self._take(note)
+        for record in read_records(self._folder, self._known):
+            if record.kind == "quantum":
+                self._answers.append(record)
+            elif record.step in self._steps:
+                self._steps[record.step].records.append(record)
+        if not any(step.notes[-1]["event"] != "ended" for step in self._steps.values()) and not self._unanswered():
+            self.write()
+
+    def write(self) -> None:
+        """Write what there is; a quantum step whose answer nobody took up did not end well."""
+        events = [event for step in self._steps.values() for event in self._events(step)]
+        self._steps.clear()
+        for at_us, _, name, fields in sorted(events, key=lambda event: event[:2]):
+            self._clock.set(at_us)
+            self._recorder.record(name, **fields)
+
+    def _new_notes(self) -> Iterator[Note]:
+        if not self._log.exists():
+            return
+        with self._log.open("rb") as file:
+            file.seek(self._read_to)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._read_to += len(line)
+                yield json.loads(line)
+
+    def _take(self, note: Note) -> None:
+        name = note["step"]
+        if name not in self._steps:
+            self._made += 1
+            quantum = note.get("service", "").startswith("quantum") or note.get("deployment") == "qpu-here"
+            broker = note["event"] == "queued"
+            device = note.get("device") or self._device
+            self._steps[name] = _Step(
+                f"{self._recorder.job}.{self._made}", device if quantum or broker else None, broker
+            )
+        self._steps[name].notes.append(note)
+        if note["event"] == "ended" and note.get("reason"):
+            self.reasons.append(f"step {name}: {note['reason']}")
+
+    def _unanswered(self) -> bool:
+        """Whether a device has answered and the step that reads the answer has not said so yet."""
+        waiting = [step for step in self._steps.values() if step.device and step.notes[-1].get("state") == "done"]
+        return len(waiting) > len(self._answers)
+
+    def _events(self, step: _Step) -> list[Told]:
+        """What a step did."""
+        first, last = step.notes[0], step.notes[-1]
+        ended_us = last["at_us"]
+        granted = [note for note in step.notes if note["event"] in ("granted", "executing")]
+        began_us = granted[0]["at_us"] if granted else ended_us
+        nodes = (
+            []
+            if step.device
+            else [name for note in step.notes for text in note.get("nodes", ()) for name in expand(text)]
+        )
+        nodes = list(dict.fromkeys(nodes))
+        held = {"device": step.device, "hold": self._hold(step)} if step.device else {"hold": QpuHold.TASK.value}
+        events: list[Told] = []
+        if not step.broker:
+            wanted = {"nodes": 0 if step.device else max(1, len(nodes)), **held}
+            events.append((first["at_us"], 0, "requested", {"lease": step.lease, **wanted}))
+        ran = granted or last.get("state") == "done"
+        if ran and not step.broker:
+            got = {**held, "shares": self._shares} if step.device else {}
+            events.append((began_us, 1, "granted", {"lease": step.lease, "nodes": nodes, **got}))
+        work = self._quantum(step, began_us, last) if step.device else self._classical(step, began_us, last, nodes)
+        events += work if ran or step.broker else []
+        if not step.broker:
+            ending = "released" if ran else "withdrawn"
+            events.append((ended_us, 4, ending, {"lease": step.lease}))
+        return events
+
+    def _classical(self, step: _Step, began_us: int, last: Note, nodes: list[str]) -> list[Told]:
+        events: list[Told] = []
+        for record in step.records:
+            work = self._work(record.key)
+            start_us = min(max(record.began_us, began_us), last["at_us"])
+            end_us = min(max(record.ended_us, start_us), last["at_us"])
+            events.append((start_us, 2, "task_started", {"work": work, "name": record.name, "nodes": nodes}))
+            events.append((end_us, 3, "task_ended", {"work": work, "state": "done", "result": record.result}))
+        if last.get("state") != "done":
+            work, name = self._work(digest("step", last["step"])), last["step"].split("/")[-2]
+            state = "failed" if last.get("state") == "failed" else "dropped"
+            error = last.get("reason", "it did not end") if state == "failed" else None
+            events.append((began_us, 2, "task_started", {"work": work, "name": name, "nodes": nodes}))
+            events.append((last["at_us"], 3, "task_ended", {"work": work, "state": state, "error": error}))
+        return events
+
+    def _quantum(self, step: _Step, began_us: int, last: Note) -> list[Told]:
+        queued_us = step.notes[0]["at_us"] if step.broker else began_us
+        answer = self._answers.pop(0) if last.get("state") == "done" and self._answers else None
+        key = answer.key if answer else digest("step", last["step"])
+        told = {"work": self._work(key), "device": step.device}
+        state = "done" if answer else "failed" if last.get("state") == "failed" else "cancelled"
+        ended = {"state": state, "result": answer.result if answer else None, "error": last.get("reason")}
+        name = answer.name if answer else "quantum"
+        return [
+            (queued_us, 2, "quantum_queued", {**told, "name": name, "hold": self._hold(step)}),
+            (began_us, 2, "quantum_started", told),
+            (last["at_us"], 3, "quantum_ended", {**told, **ended}),
+        ]
+
+    def _hold(self, step: _Step) -> str:
+        if step.broker:
+            return QpuHold.TASK.value
+        return QpuHold.SHARE.value if self._shares == 1 else QpuHold.WHOLE.value
+
+    def _work(self, key: str) -> str:
+        self._asked[key] += 1
+        return f"{key}.{self._asked[key] - 1}"

@@ -1,0 +1,109 @@
+"""A run whose driver lives in Slurm: in a job of its own, or in each job of a chain."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from qloom.errors import InputError
+from qloom.model import Need, QpuHold
+from qloom.ports import Request, Requirements
+from qloom.runner import Plan, execute, prepare
+from qloom.site import Site
+from qloom.strategies import make_strategy
+from qloom.worlds.slurm.batch import Batch
+from qloom.worlds.slurm.client import Client
+from qloom.worlds.slurm.facts import read_facts
+from qloom.worlds.slurm.handon import submit as submit_batch
+
+IN_A_CHAIN = ("workflow", "split")  # they hold nothing between phases, so any job can do the next one
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What was given to Slurm."""
+
+    run: str
+    job: str
+
+
+def script(plan: Plan, driver: str, run: str = "RUN", logs: str = "logs") -> str:
+    """The batch script that would be submitted."""
+    batch = _batch(plan, driver, run)
+    text = batch.script(plan.site, logs)
+    return text if driver == "in-job" else text + "# one such job for each phase, asking for what that phase needs\n"
+
+
+def submit(plan: Plan, driver: str) -> Submitted:
+    """Submit a run. Its first job may have to wait in line; this does not."""
+    if driver == "chain":
+        _check(plan, driver)
+        outcome = execute(plan, driver="chain")
+        if outcome.errors:
+            raise outcome.errors[0]
+        return Submitted(outcome.run, outcome.events[-1].get("engine_id", "none: there was nothing to do"))
+    batch = _batch(plan, driver, "")
+    directory = prepare(plan)
+    (directory / "logs").mkdir(mode=0o700)
+    return Submitted(directory.name, asyncio.run(_submit(replace(batch, run=directory.name), plan.site, directory)))
+
+
+async def _submit(batch: Batch, site: Site, directory: Path) -> str:
+    client = Client()
+    try:
+        return await submit_batch(batch, site, directory, client)
+    finally:
+        client.close()
+
+
+def _check(plan: Plan, driver: str) -> None:
+    plan.check()
+    if plan.world != "slurm":
+        raise InputError(f"a run of the {plan.world} world has its driver here", hint="--world slurm")
+    if driver not in ("in-job", "chain"):
+        raise InputError(f"no driver is called {driver!r}", hint="in-job or chain")
+    if driver == "chain" and plan.strategy.partition("+")[0] not in IN_A_CHAIN:
+        raise InputError(
+            f"{plan.strategy} holds nodes from one phase to the next: it needs a driver that lives as long",
+            hint=f"--driver in-job, or --strategy {' or '.join(IN_A_CHAIN)}",
+        )
+    if driver == "chain" and plan.jobs != 1:
+        raise InputError("a chain is one job after the other", hint="leave out --jobs")
+
+
+def _batch(plan: Plan, driver: str, run: str) -> Batch:
+    """The job around the first driver: what its strategy holds throughout, or one node."""
+    _check(plan, driver)
+    need = asyncio.run(_held_throughout(plan))
+    device = None
+    if need.qpu is not QpuHold.TASK:
+        device = plan.site.qpus[0].name
+    all_shares = read_facts(plan.site).shares
+    shares = 0 if device is None else all_shares[device] if need.qpu is QpuHold.WHOLE else 1
+    return Batch(run, driver, Request("first", "j1", need.nodes, need.nodes, need.qpu, device), shares)
+
+
+class _Asked(Exception):
+    """Not an error: what a strategy begins with."""
+
+    def __init__(self, need: Need) -> None:
+        self.need = need
+
+
+class _Listening:
+    """A cluster that only hears what is asked for."""
+
+    async def allocate(self, need: Need, within_s: float | None = None) -> Any:
+        """Hear it."""
+        raise _Asked(need)
+
+
+async def _held_throughout(plan: Plan) -> Need:
+    strategy = make_strategy(plan.strategy, Requirements(_Listening(), plan.site.nodes, options=plan.options))  # type: ignore[arg-type]
+    try:
+        await strategy.begin()
+    except _Asked as asked:
+        return asked.need
+    return Need(nodes=1)  # it holds nothing throughout: one node for the driver

@@ -1,0 +1,58 @@
+"""The words of one request to Slurm: what the site asks of every job, and what this allocation needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qloom.model import QpuHold
+from qloom.ports import Request
+from qloom.site import Site, Slurm
+
+_OPTIONS = ("account", "qos", "reservation", "constraint", "network")
+
+
+def common(slurm: Slurm) -> list[str]:
+    """What every job of the run is asked for with."""
+    words = [f"--{name}={getattr(slurm, name)}" for name in _OPTIONS if getattr(slurm, name)]
+    words += [f"--time={slurm.time_limit}"] if slurm.time_limit else []
+    return [*words, *slurm.arguments]
+
+
+def nodes(slurm: Slurm, least: int, most: int) -> list[str]:
+    """So many whole nodes; the job goes on if one of them fails."""
+    count = str(least) if least == most else f"{least}-{most}"
+    partition = [f"--partition={slurm.partition}"] if slurm.partition else []
+    return [*partition, f"--nodes={count}", "--exclusive", "--no-kill", *common(slurm)]
+
+
+def qpu(site: Site, device: str, shares: int) -> list[str]:
+    """So many shares of a QPU, and one core of the node that stands for it."""
+    slurm = site.slurm
+    partition = [f"--partition={slurm.quantum_partition}"] if slurm.quantum_partition else []
+    asked = f"--licenses={slurm.licences}:{shares}" if slurm.licences else f"--gres={gres_of(site, device)}:{shares}"
+    without_constraint = [word for word in common(slurm) if not word.startswith("--constraint=")]
+    return [*partition, "--nodes=1", "--ntasks=1", asked, *without_constraint]
+
+
+def gres_of(site: Site, device: str) -> str:
+    """The gres that stands for a device."""
+    return site.slurm.gres if len(site.qpus) == 1 else f"{site.slurm.gres}:{device}"
+
+
+def components(site: Site, request: Request, shares: int) -> list[list[str]]:
+    """The components of a request: nodes, a QPU, or both as a het job, of which the QPU is never the leader."""
+    parts = [nodes(site.slurm, request.least_nodes, request.most_nodes)] if request.least_nodes else []
+    if request.spare and parts:
+        parts[0].append("--nice")  # for work that may never be needed: all others go first
+    if request.device is not None and request.qpu is not QpuHold.TASK:
+        parts.append(qpu(site, request.device, shares))
+    return parts
+
+
+def salloc(parts: Sequence[Sequence[str]], name: str, comment: str) -> list[str]:
+    """The words of a `salloc` that ends as soon as the allocation is there, and leaves it."""
+    tags = [f"--job-name={name}", f"--comment={comment}"]
+    words = ["salloc", "--no-shell"]
+    for place, part in enumerate(parts):
+        words += [*([":"] if place else []), *tags, *part]
+    return words

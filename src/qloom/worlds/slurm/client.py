@@ -1,0 +1,164 @@
+"""Slurm's own programs, called with a time limit; while the controller does not answer, they are called again."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qloom.errors import InputError, JobError
+from qloom.mpi.launch import clean_environment
+from qloom.worlds.slurm.rows import FORMAT, Row, read_rows
+
+CALL_TIMEOUT_S = 20.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 15.0
+PROGRAMS = ("salloc", "scancel", "scontrol", "sinfo", "squeue", "srun")
+# What clients say when the controller, or the way to it, is down for now.
+DOWN = (
+    "unable to contact slurm controller",
+    "zero bytes were transmitted or received",
+    "socket timed out",
+    "connection refused",
+    "connect failure",
+    "transport endpoint is not connected",
+    "slurm backup controller in standby mode",
+    "controller not responding",
+    "protocol authentication error",
+    "munge encode failed",
+    "resource temporarily unavailable",
+)
+GONE = ("invalid job id", "already completing or completed")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a call ended and what it said."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def complaint(self) -> str:
+        """The last line of its complaint, without the name of the program."""
+        lines = [line.strip() for line in self.stderr.splitlines() if line.strip() and not line.startswith("Try ")]
+        last = lines[-1] if lines else f"exit code {self.code}"
+        return last.removeprefix("allocation failure: ").rpartition("error: ")[2]
+
+
+def controller_is_down(said: str) -> bool:
+    """Whether a complaint means that the controller cannot be reached for now."""
+    return any(text in said.lower() for text in DOWN)
+
+
+def environment() -> dict[str, str]:
+    """Our own environment without what an outer Slurm job has left in it; times as seconds of the epoch."""
+    return {**clean_environment(), "SLURM_TIME_FORMAT": "%s"}
+
+
+def call_once(*words: str, timeout_s: float = CALL_TIMEOUT_S) -> Answer:
+    """One call, awaited in place: for what happens before or after a run."""
+    if shutil.which(words[0]) is None:
+        raise InputError(f"there is no Slurm on this machine: {words[0]} is not found", hint="qloom testbed up")
+    try:
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            env=environment(),
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return Answer(124, "", f"{words[0]}: socket timed out: no answer in {timeout_s:g} s")
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+class Client:
+    """The way to the controller, for all jobs of a run."""
+
+    def __init__(self, record: Callable[..., None] | None = None) -> None:
+        self._record = record
+        self._down_since: float | None = None
+        self.calls = 0
+        self.was_silent = False
+        self._temporary = tempfile.TemporaryDirectory(prefix="qloom-slurm-")
+        self.directory = Path(self._temporary.name)  # scontrol leaves scripts behind
+
+    async def call(self, *words: str) -> Answer:
+        """Call a program until the controller has answered, however long that takes."""
+        pause_s = FIRST_PAUSE_S
+        while True:
+            answer = await self._once(words)
+            if answer.code == 0 or not controller_is_down(answer.stderr):
+                self.note_answer()
+                return answer
+            self.note_silence(answer.complaint)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    async def _once(self, words: Sequence[str]) -> Answer:
+        self.calls += 1
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment(),
+            cwd=self.directory,
+            start_new_session=True,  # Ctrl-C is the driver's to handle
+        )
+        try:
+            stdout, stderr = await asyncio.wait_for(process.communicate(), CALL_TIMEOUT_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            return Answer(124, "", f"{words[0]}: socket timed out: no answer in {CALL_TIMEOUT_S:g} s")
+        return Answer(process.returncode or 0, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+
+    def note_silence(self, complaint: str) -> None:
+        """The controller did not answer; the journal keeps when that began."""
+        self.was_silent = True
+        if self._down_since is None:
+            self._down_since = asyncio.get_running_loop().time()
+            self._tell("slurm_silent", complaint=complaint)
+
+    def note_answer(self) -> None:
+        """The controller answers; if it did not before, the journal keeps for how long."""
+        if self._down_since is not None:
+            seconds = asyncio.get_running_loop().time() - self._down_since
+            self._down_since = None
+            self._tell("slurm_answers", seconds=round(seconds, 3))
+
+    def _tell(self, event: str, **fields: Any) -> None:
+        if self._record is not None:
+            self._record(event, **fields)
+
+    async def jobs(self, *ids: str) -> list[Row]:
+        """These jobs (or all of this user's), ended ones included as long as the controller remembers them."""
+        chosen = ["-j", ",".join(ids)] if ids else ["--me"]
+        answer = await self.call("squeue", "-h", "-t", "all", "-o", FORMAT, *chosen)
+        if answer.code != 0 and not any(text in answer.stderr.lower() for text in GONE):
+            raise JobError(f"squeue says: {answer.complaint}")
+        return read_rows(answer.stdout)
+
+    async def cancel(self, *ids: str) -> None:
+        """End jobs, or components of het jobs; those that have ended already are no mistake."""
+        answer = await self.call("scancel", *ids)
+        said = [line for line in answer.stderr.lower().splitlines() if not any(text in line for text in GONE)]
+        if answer.code != 0 and said:
+            raise JobError(f"scancel says: {answer.complaint}", hint=f"scancel {' '.join(ids)}")
+
+    async def cancel_named(self, name: str) -> None:
+        """End what a request may have left in the queue; names are unique."""
+        await self.call("scancel", "--me", f"--name={name}")
+
+    def close(self) -> None:
+        """Remove what the programs have left in their directory."""
+        self._temporary.cleanup()

@@ -1,0 +1,60 @@
+"""The way into a cluster under Slurm."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+from qloom.journal.accounting import History, read_history
+from qloom.journal.file import read_events
+from qloom.worlds import Surroundings
+from qloom.worlds.realtime import RealClock, execute
+from qloom.worlds.slurm.batch import SHARES
+from qloom.worlds.slurm.facts import check, read_facts
+from qloom.worlds.slurm.handon import Chain
+from qloom.worlds.slurm.own import own_job
+from qloom.worlds.slurm.reap import reap
+from qloom.worlds.slurm.tags import own_tag
+from qloom.worlds.slurm.world import SlurmWorld
+
+__all__ = ["REAL_TIME", "check", "execute", "make"]
+
+REAL_TIME = True
+
+
+def make(surroundings: Surroundings, clock: RealClock) -> SlurmWorld:
+    """The partition of the site. What dead drivers of this user have left is given back first."""
+    directory, record = surroundings.directory, surroundings.record
+    logs = None if directory is None else directory / "logs"
+    if logs is not None:
+        logs.mkdir(mode=0o700, exist_ok=True)
+    leaked = [row.id for row in reap()]
+    if leaked and record is not None:
+        record("reaped", engine_ids=leaked)
+    run = f"memory-{os.getpid()}" if directory is None else directory.name
+    past = None if directory is None else read_history(read_events(directory))
+    world = SlurmWorld(
+        surroundings.site,
+        read_facts(surroundings.site),
+        clock,
+        own_tag(run),
+        surroundings.worker_set_up,
+        logs,
+        record,
+        _held_s(past, ("node",)),
+        _held_s(past, ("qpu",)),
+    )
+    chained = surroundings.driver == "chain"
+    if surroundings.driver == "in-job" or (chained and SHARES in os.environ):
+        world.own = own_job(once=chained)
+    if chained and directory is not None:
+        own_id = world.own.row.whole if world.own is not None else None
+        running: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]  # the world is made in one
+        world.chain = Chain(world.site, directory, world.client, own_id, world.holds_any, running.cancel)
+    return world
+
+
+def _held_s(past: History | None, kinds: tuple[str, ...]) -> float:
+    """What a run that is resumed has held already."""
+    return sum(interval.seconds for interval in past.intervals if interval.kind in kinds) if past else 0.0

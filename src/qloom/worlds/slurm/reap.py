@@ -1,0 +1,27 @@
+"""Allocations that dead drivers have left, running or pending: found by their tags, and given back."""
+
+from __future__ import annotations
+
+from qloom.errors import JobError
+from qloom.worlds.slurm.client import call_once
+from qloom.worlds.slurm.rows import FORMAT, Row, read_rows
+from qloom.worlds.slurm.tags import read_tag
+
+
+def leaked() -> list[Row]:
+    """This user's jobs whose driver is known to have ended; never those of a live one, or of one out of sight."""
+    answer = call_once("squeue", "-h", "--me", "-o", FORMAT)
+    if answer.code != 0:
+        raise JobError(f"squeue says: {answer.complaint}", hint="scontrol ping")
+    rows = [row for row in read_rows(answer.stdout) if row.state.stage != "ended"]
+    return [row for row in rows if (tag := read_tag(row.comment)) is not None and tag.is_dead()]
+
+
+def reap() -> list[Row]:
+    """Cancel them; returns what was cancelled."""
+    rows = leaked()
+    if rows:
+        answer = call_once("scancel", *dict.fromkeys(row.whole for row in rows))
+        if answer.code != 0:
+            raise JobError(f"scancel says: {answer.complaint}")
+    return rows

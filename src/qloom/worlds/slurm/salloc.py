@@ -1,0 +1,74 @@
+"""One request in Slurm's line: a `salloc` that waits until the allocation is there. The controller tells it: no poll.
+
+It is told to end when its driver ends, whatever ends that: then it takes its request back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+from collections.abc import Sequence
+from functools import partial
+
+from qloom.errors import InputError
+from qloom.worlds.slurm.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Answer, Client, controller_is_down, environment
+from qloom.worlds.worker import die_with_parent
+
+_GRANTED = re.compile(r"Granted job allocation (\d+)")
+
+
+class Salloc:
+    """A request that can be taken back."""
+
+    def __init__(self, client: Client, words: Sequence[str], name: str) -> None:
+        self.name = name
+        self._client = client
+        self._words = list(words)
+        self._process: asyncio.subprocess.Process | None = None
+        self._withdrawn = asyncio.Event()
+
+    def withdraw(self) -> None:
+        """Take the request back; too late if it was granted."""
+        self._withdrawn.set()
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    async def granted(self) -> str | None:
+        """Wait for the allocation; its job id, or None if the request was taken back before."""
+        pause_s = FIRST_PAUSE_S
+        while not self._withdrawn.is_set():
+            answer = await self._once()
+            if (found := _GRANTED.search(answer.stderr)) is not None and answer.code == 0:
+                self._client.note_answer()
+                return found[1]
+            if answer.code != 0 and not self._withdrawn.is_set() and not controller_is_down(answer.stderr):
+                raise InputError(f"Slurm refuses the allocation: {answer.complaint}", hint="see [slurm] of the site")
+            if not self._withdrawn.is_set():
+                self._client.note_silence(answer.complaint)
+            await self._client.cancel_named(self.name)  # the controller may have it, though it did not say so
+            pause_s = await self._pause(pause_s)
+        return None
+
+    async def _once(self) -> Answer:
+        self._client.calls += 1
+        self._process = await asyncio.create_subprocess_exec(
+            *self._words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment(),
+            start_new_session=True,  # Ctrl-C is the driver's to handle
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),
+        )
+        if self._withdrawn.is_set():
+            self.withdraw()
+        _, stderr = await self._process.communicate()
+        return Answer(self._process.returncode or 0, "", stderr.decode(errors="replace"))
+
+    async def _pause(self, seconds: float) -> float:
+        try:
+            await asyncio.wait_for(self._withdrawn.wait(), seconds)
+        except TimeoutError:
+            pass
+        return min(2 * seconds, LONGEST_PAUSE_S)

@@ -1,0 +1,97 @@
+"""What Slurm calls the states of a job and the reasons of a pending one, once, with plain words for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class State:
+    """One state: whether a job in it may still get nodes (waits), has them (holds), or has ended; and in words."""
+
+    name: str
+    stage: str  # "waits" | "holds" | "ended"
+    words: str
+    what_to_do: str = ""
+
+
+STATES = {
+    state.name: state
+    for state in (
+        State("PENDING", "waits", "waits in the queue"),
+        State("REQUEUED", "waits", "was put back into the queue"),
+        State("REQUEUE_HOLD", "waits", "was put back into the queue and is held there", "scontrol release"),
+        State("REQUEUE_FED", "waits", "was put back into the queue of another cluster"),
+        State("RESV_DEL_HOLD", "waits", "is held, because its reservation was deleted"),
+        State("SPECIAL_EXIT", "waits", "was put back into the queue with a special exit"),
+        State("CONFIGURING", "holds", "has nodes that are being booted"),
+        State("RUNNING", "holds", "runs"),
+        State("RESIZING", "holds", "changes its size"),
+        State("SIGNALING", "holds", "is being signalled"),
+        State("SUSPENDED", "holds", "is suspended"),
+        State("STOPPED", "holds", "is stopped and keeps its nodes"),
+        State("STAGE_OUT", "holds", "writes its files out"),
+        State("COMPLETING", "ended", "is ending"),
+        State("COMPLETED", "ended", "ended by itself"),
+        State("CANCELLED", "ended", "was cancelled by its user or an administrator"),
+        State("PREEMPTED", "ended", "was preempted by a job of higher priority", "use a qos that is not preempted"),
+        State("TIMEOUT", "ended", "reached its time limit", "ask for a longer time_limit"),
+        State("DEADLINE", "ended", "reached its deadline"),
+        State("NODE_FAIL", "ended", "lost a node that failed"),
+        State("BOOT_FAIL", "ended", "had a node that could not be booted"),
+        State("FAILED", "ended", "failed"),
+        State("OUT_OF_MEMORY", "ended", "ran out of memory", "ask for more memory"),
+        State("REVOKED", "ended", "was revoked, because another cluster runs it"),
+    )
+}
+
+REASONS = {
+    "None": "Slurm has not looked at it yet",
+    "Resources": "it is next, and waits for nodes or a QPU that others hold",
+    "Priority": "others are ahead of it in the queue",
+    "Dependency": "it waits for another job to end",
+    "DependencyNeverSatisfied": "the job that it waits for ended in the wrong way",
+    "Licenses": "all licences are in use",
+    "Reservation": "its reservation has not begun",
+    "BeginTime": "its time to begin has not come",
+    "JobHeldUser": "it is held by its user (scontrol release)",
+    "JobHeldAdmin": "it is held by an administrator",
+    "PartitionDown": "its partition is down",
+    "PartitionInactive": "its partition takes no jobs to run",
+    "PartitionNodeLimit": "it asks for more nodes than the partition allows",
+    "PartitionTimeLimit": "it asks for more time than the partition allows",
+    "ReqNodeNotAvail": "a node that it needs is down, drained or reserved",
+    "NodeDown": "a node that it needs is down",
+    "BadConstraints": "no node has the features that it asks for",
+    "Cleaning": "its earlier run is being cleaned up",
+    "InvalidAccount": "its account is not valid",
+    "InvalidQOS": "its qos is not valid",
+    "AssocMaxJobsLimit": "its account runs as many jobs as it may",
+    "AssocGrpNodeLimit": "its account holds as many nodes as it may",
+    "AssocGrpGRES": "its account holds as many QPUs as it may",
+    "QOSMaxJobsPerUserLimit": "you run as many jobs as the qos allows",
+    "QOSMaxNodePerUserLimit": "you hold as many nodes as the qos allows",
+    "QOSGrpNodeLimit": "the qos holds as many nodes as it may",
+    "QOSMaxGRESPerUser": "you hold as many QPUs as the qos allows",
+}
+
+WORST_FIRST = {"ended": 0, "waits": 1, "holds": 2}
+
+
+def read_state(said: str | Sequence[str]) -> State:
+    """The state behind what Slurm says: a word, a list of words (JSON from 23.11 on), or `CANCELLED by 1000`.
+
+    Of several words the one that says most about the nodes counts: what is RUNNING and COMPLETING has ended.
+    """
+    words = said.replace("+", " ").replace(",", " ").split() if isinstance(said, str) else list(said)
+    known = [STATES[word] for word in words if word in STATES]
+    if not known:
+        return State(str(said), "holds", f"is in a state that is not known here ({said})")
+    return min(known, key=lambda state: (WORST_FIRST[state.stage], state.name == "COMPLETING"))
+
+
+def reason_in_words(reason: str) -> str:
+    """Why a job is pending, in plain words; what is not in the table is told as Slurm tells it."""
+    name = reason.partition(",")[0].strip("()")  # "ReqNodeNotAvail, UnavailableNodes:c2"
+    return REASONS.get(name, f"Slurm says {reason}")

@@ -1,0 +1,80 @@
+"""One look at the queue for all jobs of a run, now and then: why requests wait, and what came back from the dead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from qloom.ports import Request
+from qloom.worlds.slurm.client import Client
+from qloom.worlds.slurm.parts import Part
+from qloom.worlds.slurm.rows import Row
+from qloom.worlds.slurm.states import reason_in_words
+
+
+class Asked(Protocol):
+    """A request in Slurm's queue."""
+
+    name: str
+
+
+class Watch:
+    """Looks every `poll_s` while something is asked for or held. Grants are not found here: Slurm announces them."""
+
+    def __init__(
+        self,
+        client: Client,
+        poll_s: float,
+        asking: Mapping[str, tuple[Request, Asked]],
+        held: Mapping[str, list[Part]],
+        tell: Callable[..., None],
+    ) -> None:
+        self._client = client
+        self._poll_s = poll_s
+        self._asking = asking
+        self._held = held
+        self._tell = tell
+        self._names: dict[str, bool] = {}  # of all jobs that this driver has asked for
+        self._looking = asyncio.ensure_future(self._look())
+
+    def note(self, name: str) -> None:
+        """A job of this name is asked for."""
+        self._names[name] = True
+
+    async def close(self) -> None:
+        """Look no more."""
+        self._looking.cancel()
+        await asyncio.wait([self._looking])
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(self._poll_s)
+            if not self._asking and not self._held:
+                continue
+            rows = await self._client.jobs()
+            for request, asked in list(self._asking.values()):
+                waiting = [row for row in rows if row.name == asked.name and row.state.stage == "waits"]
+                if waiting:
+                    self._note_wait(request, waiting)
+            await self._release(rows)
+
+    def _note_wait(self, request: Request, waiting: list[Row]) -> None:
+        short = [row for row in waiting if row.reason not in ("None", "Priority")] or waiting
+        if request.device is not None and request.least_nodes:
+            request.waited_for = request.device if short[0].id.endswith("+1") else "nodes"
+        told: dict[str, Any] = {"engine_id": short[0].whole, "reason": reason_in_words(short[0].reason)}
+        self._tell(request.id, "still_waits", job=request.job, lease=(request.lease or request).id, **told)
+
+    async def release_strays(self) -> None:
+        """A controller that was killed may bring back jobs that were cancelled just before: cancel them again."""
+        if self._client.was_silent:
+            await self._release(await self._client.jobs())
+
+    async def _release(self, rows: list[Row]) -> None:
+        known = [part.id for parts in self._held.values() for part in parts]
+        asked_for = [asked.name for _, asked in self._asking.values()]
+        ours = [row for row in rows if row.name in self._names and row.state.stage != "ended"]
+        strays = [row.whole for row in ours if row.whole not in known and row.name not in asked_for]
+        if strays:
+            await self._client.cancel(*dict.fromkeys(strays))

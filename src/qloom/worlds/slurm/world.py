@@ -1,0 +1,398 @@
+"""The world of a cluster under Slurm: a lease is one Slurm job, and one more for each time it has grown."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from qloom.aio import see_through
+from qloom.errors import AllocationEnded, JobError, NeedError, NodeLost, TaskFailed
+from qloom.model import QpuHold, Task, Work
+from qloom.mpi.launch import require_mpi, run_ranks, srun
+from qloom.ports import Lease, Request, World
+from qloom.site import Site
+from qloom.worlds.checks import check_task
+from qloom.worlds.emulated import EmulatedDevice
+from qloom.worlds.process import WorkerDied
+from qloom.worlds.realtime import RealClock
+from qloom.worlds.slurm.arguments import components, salloc
+from qloom.worlds.slurm.ceiling import Ceiling
+from qloom.worlds.slurm.client import Client
+from qloom.worlds.slurm.ends import RESUME, cancel, how_it_ended, settled, taken_away
+from qloom.worlds.slurm.facts import Facts
+from qloom.worlds.slurm.handon import Chain, HandOn
+from qloom.worlds.slurm.own import OwnJob, without
+from qloom.worlds.slurm.parts import Part, StepWorkers
+from qloom.worlds.slurm.rows import Row
+from qloom.worlds.slurm.salloc import Salloc
+from qloom.worlds.slurm.tags import Tag
+from qloom.worlds.slurm.watch import Watch
+from qloom.worlds.workers import LocalWorkers, run_task, task_environment
+
+
+@dataclass
+class SlurmWorld(World):
+    """Nodes of a partition, and QPUs that are gres or licences."""
+
+    site: Site
+    facts: Facts
+    clock: RealClock
+    tag: Tag
+    worker_set_up: dict[str, Any]
+    logs: Path | None = None  # none: they go when the run ends
+    record: Callable[..., None] | None = None
+    used_node_s: float = 0.0  # of the ceilings, before the run was resumed
+    used_qpu_s: float = 0.0
+    own: OwnJob | None = None  # the job around this driver, if it was submitted
+    chain: Chain | None = None  # who goes on, if no driver waits in line
+
+    def __post_init__(self) -> None:
+        slurm, facts = self.site.slurm, self.facts
+        self.node_names = list(facts.nodes)
+        qpus = tuple(replace(qpu, shares=facts.shares[qpu.name]) for qpu in self.site.qpus)
+        self.site = replace(
+            self.site,
+            qpus=qpus,
+            cpus_per_node=self.site.cpus_per_node or facts.cpus,
+            memory_per_node_mb=self.site.memory_per_node_mb or facts.memory_mb,
+        )
+        self.client = Client(self.record)
+        logs = self._logs = self.logs or self.client.directory
+        self._local = LocalWorkers(self.clock, self.worker_set_up, logs, self.record)
+        self.devices = [EmulatedDevice(qpu, self.clock, self._local.get) for qpu in qpus]
+        self._workers = StepWorkers(self.client, self.clock, self.worker_set_up, logs, slurm.python, self.record)
+        self._asking: dict[str, tuple[Request, Salloc | HandOn]] = {}
+        self._held: dict[str, list[Part]] = {}
+        self._told: dict[str, str] = {}  # lease or job -> the last that the journal was told of it
+        most_node_s = None if slurm.most_node_hours is None else slurm.most_node_hours * 3600
+        self._node_ceiling = Ceiling(self.clock, most_node_s, self.used_node_s, lambda: self._stop("node-hours"))
+        self._qpu_ceiling = Ceiling(self.clock, slurm.most_qpu_s, self.used_qpu_s, lambda: self._stop("QPU-seconds"))
+        self._stopped: str | None = None
+        self._leaked = False
+        self._watch = Watch(self.client, slurm.poll_s, self._asking, self._held, self._tell)
+
+    # Asking
+
+    async def grant(self, request: Request) -> Lease | None:
+        """Wait in Slurm's line for a new lease; workers start while the job gets going."""
+        shares = self._shares(request)
+        lent = self.own.lend(request, shares) if self.own is not None else None
+        rest, rest_shares = without(request, shares, lent)
+        if lent is not None:
+            self._hold(request, lent, shares - rest_shares)
+        if rest is not None:
+            granted = await self._ask_for_rest(rest, rest_shares, lent)
+            request.waited_for = rest.waited_for
+            if granted is None:
+                return None
+            part, engine_us = granted
+        elif lent is not None:
+            part, engine_us = lent, self._engine_us(self.clock.now_us(), lent.start_s)
+        nodes = [*(lent.nodes if lent is not None and lent is not part else ()), *part.nodes]
+        return Lease(request.id, request.job, nodes, request.device if shares else None, shares, engine_us, part.id)
+
+    async def _ask_for_rest(self, request: Request, shares: int, lent: Part | None) -> tuple[Part, int | None] | None:
+        """Ask for what the driver's own job does not have; if that fails, it is idle again."""
+        granted = None
+        try:
+            granted = await self._ask(request, shares)
+        finally:
+            if granted is None and lent is not None:
+                await self._end(Lease(request.id, request.job, list(lent.nodes)), [lent])
+        return granted
+
+    async def more_nodes(self, request: Request) -> Sequence[str]:
+        """Wait for a second allocation, of as many nodes as there are by then."""
+        lease = request.lease
+        granted = await self._ask(request, 0)
+        if granted is None or lease is None:
+            return ()
+        part, lease.engine_us = granted
+        lease.engine_id = part.id
+        lease.nodes.extend(part.nodes)
+        return tuple(part.nodes)
+
+    def withdraw(self, request: Request) -> None:
+        """Leave the line."""
+        if request.id in self._asking:
+            self._asking[request.id][1].withdraw()
+
+    async def _ask(self, request: Request, shares: int) -> tuple[Part, int | None] | None:
+        """Ask for one Slurm job; None if the request was withdrawn."""
+        self._require_running()
+        asked = self._request(request, shares)
+        self._asking[request.id] = (request, asked)
+        try:
+            job_id = await asked.granted()
+            if job_id is None:
+                self._require_running()
+                return None
+            return await self._take(request, shares, job_id)
+        finally:
+            del self._asking[request.id]
+
+    async def _take(self, request: Request, shares: int, job_id: str) -> tuple[Part, int | None]:
+        """What was granted, as Slurm tells it."""
+        observed_us = self.clock.now_us()
+        rows = await self.client.jobs(job_id)
+        qpu = (f"{job_id}+1" if request.least_nodes else job_id) if shares else None
+        part = Part(job_id, [], qpu)
+        first = next((row for row in rows if row.id == part.classical), None)
+        if first is None or first.state.stage == "ended":
+            raise self._ended(part, first)
+        part.nodes = list(first.nodes) if request.least_nodes else []
+        return self._hold(request, part, shares), self._engine_us(observed_us, first.start_s)
+
+    def _request(self, request: Request, shares: int) -> Salloc | HandOn:
+        if self.chain is not None:
+            return HandOn(self.chain, request, shares)
+        name = self.tag.job_name(request.id)
+        self._watch.note(name)
+        return Salloc(self.client, salloc(components(self.site, request, shares), name, self.tag.comment), name)
+
+    def _hold(self, request: Request, part: Part, shares: int) -> Part:
+        """A part of a lease is there: it counts, and its workers start."""
+        self._held.setdefault((request.lease or request).id, []).append(part)
+        self._node_ceiling.change(len(part.nodes))
+        self._qpu_ceiling.change(self._qpus(request.device, shares))
+        for node in part.nodes:
+            self._workers.begin(part, node)
+        return part
+
+    def _shares(self, request: Request) -> int:
+        if request.device is None or request.qpu is QpuHold.TASK:
+            return 0
+        return self.facts.shares[request.device] if request.qpu is QpuHold.WHOLE else 1
+
+    def _qpus(self, device: str | None, shares: int) -> float:
+        return shares / self.facts.shares[device] if device is not None and shares else 0.0
+
+    def _engine_us(self, observed_us: int, second: int | None) -> int | None:
+        """Slurm knows whole seconds: what was observed, moved into the second that Slurm names."""
+        if second is None:
+            return None
+        zero_us = time.time_ns() // 1000 - self.clock.now_us()
+        begin_us = second * 1_000_000 - zero_us
+        return min(max(observed_us, begin_us), begin_us + 999_999)
+
+    # Giving back
+
+    async def drop_nodes(self, lease: Lease, nodes: Sequence[str]) -> int | None:
+        """Cancel the jobs that are given back whole, and shrink those of which nodes are kept."""
+        whole: list[Part] = []
+        for part in list(self._held.get(lease.id, [])):
+            dropped = [node for node in part.nodes if node in nodes]
+            if not dropped:
+                continue
+            if len(dropped) == len(part.nodes) and part.qpu is None:
+                whole.append(part)
+                continue
+            await self._workers.close(part, dropped)
+            await self._shrink(lease, part, dropped)
+        return await self._end(lease, whole)
+
+    async def _shrink(self, lease: Lease, part: Part, dropped: list[str]) -> None:
+        """A het job, the driver's own, or one without accounting cannot be resized: then the nodes stay."""
+        kept = [node for node in part.nodes if node not in dropped]
+        is_own = self.own is not None and part is self.own.lent
+        if not part.het and not is_own and kept:
+            answer = await self.client.call("scontrol", "update", f"JobId={part.id}", f"NodeList={','.join(kept)}")
+            if answer.code != 0:
+                self._tell(lease.id, "resize_refused", lease=lease.id, engine_id=part.id, complaint=answer.complaint)
+            self._read_back(lease, part, await self.client.jobs(part.id))
+
+    def _read_back(self, lease: Lease, part: Part, rows: list[Row]) -> list[str]:
+        """The node list is what Slurm says it is; returns what is no longer in it."""
+        now = next((row.nodes for row in rows if row.id == part.classical and row.state.stage == "holds"), ())
+        lost = [node for node in part.nodes if node not in now]
+        part.nodes = [node for node in part.nodes if node in now]
+        lease.nodes = [node for node in lease.nodes if node not in lost]
+        self._node_ceiling.change(-len(lost))
+        return lost
+
+    async def drop_qpu(self, lease: Lease) -> int | None:
+        """Cancel the component that stands for the QPU, or the job that is nothing else."""
+        holders = [part for part in self._held.get(lease.id, []) if part.qpu is not None]
+        self._qpu_ceiling.change(-self._qpus(lease.device, lease.shares))
+        lease.device, lease.shares = None, 0
+        if not holders:
+            return None
+        (part,) = holders
+        qpu, part.qpu = part.qpu, part.qpu if part.het else None
+        if not part.nodes:
+            self._held[lease.id].remove(part)
+        return await self._cancel([str(qpu)])
+
+    async def free(self, lease: Lease) -> int | None:
+        """Cancel all jobs of a lease."""
+        if lease.device is not None:
+            self._qpu_ceiling.change(-self._qpus(lease.device, lease.shares))
+            lease.device, lease.shares = None, 0
+        engine_us = await self._end(lease, list(self._held.get(lease.id, [])))
+        self._held.pop(lease.id, None)
+        return engine_us
+
+    async def _end(self, lease: Lease, parts: list[Part]) -> int | None:
+        if not parts:
+            return None
+        await asyncio.gather(*(self._workers.close(part, part.nodes) for part in parts))
+        engine_us = await self._cancel([part.id for part in parts])
+        for part in parts:
+            self._held[lease.id].remove(part)
+            lease.nodes = [node for node in lease.nodes if node not in part.nodes]
+            self._node_ceiling.change(-len(part.nodes))
+        return engine_us
+
+    async def _cancel(self, ids: list[str]) -> int | None:
+        """Cancel jobs or components, and see that they have ended; Slurm's own time of the last end."""
+        ids = self._not_own(ids)
+        if not ids:
+            return None
+        began_us = self.clock.now_us()
+        end_s = await cancel(self.client, ids)
+        return self._engine_us(began_us, end_s)
+
+    def _not_own(self, ids: list[str]) -> list[str]:
+        """What may be cancelled: the driver's own job ends with the driver."""
+        return [id for id in ids if self.own is None or not self.own.keeps(id)]
+
+    # Working
+
+    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Any:
+        """Run a task in the worker of its first node, or over the nodes as a step of its own if it uses MPI."""
+        part = self._part_of(lease, nodes[0])
+        if work.task.ranks:
+            return await self._run_ranks(lease, part, nodes, work)
+        beginning = self._workers.begin(part, nodes[0])
+        try:
+            worker = await asyncio.shield(beginning)
+            return await run_task(worker, nodes, work)
+        except asyncio.CancelledError:
+            if beginning.done() and not beginning.cancelled() and beginning.exception() is None:
+                worker = beginning.result()
+                if not worker.alive:
+                    await see_through(asyncio.ensure_future(worker.gone()))
+            raise
+        except WorkerDied as error:
+            failed = TaskFailed(f"task {work.task.name} on {nodes[0]} {error}", job=work.job)
+            raise await self._why(lease, part, nodes, failed) from None
+
+    async def _run_ranks(self, lease: Lease, part: Part, nodes: Sequence[str], work: Work) -> Any:
+        if any(node not in part.nodes for node in nodes):
+            raise NeedError(
+                f"task {work.task.name} uses MPI on {len(nodes)} nodes, which came as several Slurm jobs",
+                job=work.job,
+                hint="a step cannot span jobs: hold all nodes from the start (workflow, offload, min_nodes)",
+            )
+        launch = srun(work.task.ranks, nodes, part.id, het_group=0 if part.het else None)
+        log = self._logs / f"{part.id}.{nodes[0]}.log"
+        environment = task_environment(nodes, work)
+        try:
+            return await run_ranks(work.task, launch, self.worker_set_up, environment, log, self._logs)
+        except TaskFailed as error:
+            raise await self._why(lease, part, nodes, error) from None
+
+    def _part_of(self, lease: Lease, node: str) -> Part:
+        for part in self._held.get(lease.id, []):
+            if node in part.nodes:
+                return part
+        raise NodeLost(f"node {node} is gone", job=lease.job)
+
+    async def _why(self, lease: Lease, part: Part, nodes: Sequence[str], failed: TaskFailed) -> JobError:
+        """Why a task has ended so: its allocation was taken away, a node failed, or (`failed`) by itself."""
+        row = await settled(self.client, part)
+        if row is None or row.state.stage != "holds":
+            self._forget(lease, part)
+            node_failed = row is not None and row.state.name == "NODE_FAIL"
+            return NodeLost(failed.message, job=lease.job) if node_failed else self._ended(part, row, lease)
+        lost = self._read_back(lease, part, [row])
+        if not lost and "node failure" in failed.message.lower():  # srun knows before the controller says so
+            lost = self._read_back(lease, part, [replace(row, nodes=tuple(set(row.nodes) - {nodes[0]}))])
+        if not any(node in lost for node in nodes):
+            return failed
+        self._tell(part.id, "node_lost", lease=lease.id, engine_id=part.id, nodes=lost)
+        return NodeLost(f"node {', '.join(lost)} failed under a task: {failed.message}", job=lease.job)
+
+    def _ended(self, part: Part, row: Row | None, lease: Lease | None = None) -> AllocationEnded:
+        self._tell(part.id, "allocation_ended", engine_id=part.id, lease=lease and lease.id, how=how_it_ended(row))
+        return self._stopped_error() or taken_away(part, row, lease.job if lease else None)
+
+    def _forget(self, lease: Lease, part: Part) -> None:
+        """A part that Slurm has ended."""
+        if part in self._held.get(lease.id, []):
+            self._held[lease.id].remove(part)
+            self._node_ceiling.change(-len(part.nodes))
+        lease.nodes = [node for node in lease.nodes if node not in part.nodes]
+
+    def check_task(self, task: Task) -> None:
+        """Refuse what no node could ever run."""
+        check_task(task, self.site)
+        require_mpi(task, "srun")
+
+    def _tell(self, about: str, event: str, **fields: Any) -> None:
+        """Write to the journal what is new."""
+        said = repr((event, fields))
+        if self._told.get(about) != said and self.record is not None:
+            self._told[about] = said
+            self.record(event, **fields)
+
+    def _stop(self, what: str) -> None:
+        """The run has used up what it may hold: take everything away from it."""
+        most = self.site.slurm.most_node_hours if what == "node-hours" else self.site.slurm.most_qpu_s
+        self._stopped = f"the run has held its ceiling of {most:g} {what}"
+        for _, asked in self._asking.values():
+            asked.withdraw()
+        if ids := self._not_own([part.id for parts in self._held.values() for part in parts]):
+            self._stopping = asyncio.ensure_future(self.client.cancel(*ids))
+
+    def _stopped_error(self) -> AllocationEnded | None:
+        hint = f"raise it in [slurm] of the site; {RESUME}"
+        return None if self._stopped is None else AllocationEnded(self._stopped, hint=hint)
+
+    def _require_running(self) -> None:
+        if (error := self._stopped_error()) is not None:
+            raise error
+
+    # The end
+
+    def nodes_are_short(self) -> bool:
+        """Whether another job of this run waits for nodes, other than for spare work."""
+        return any(request.least_nodes and not request.spare for request, _ in self._asking.values())
+
+    def who_waits(self) -> list[str]:
+        """Who stands in line, in plain words."""
+        return [f"job {request.job} waits in Slurm as {asked.name}" for request, asked in self._asking.values()]
+
+    def holds_any(self) -> bool:
+        """Whether anything is held now."""
+        return any(self._held.values())
+
+    @property
+    def handed_on(self) -> str | None:
+        """The Slurm job that goes on with the run, if this driver has ended for it."""
+        return self.chain.next_job if self.chain is not None else None
+
+    def require_all_free(self) -> None:
+        """After a run: whatever is still held was leaked."""
+        if self._leaked:
+            raise JobError("the run is over and something is still held or asked for", hint="this is a bug in qloom")
+
+    async def close(self) -> None:
+        """Cancel what is left, and end all workers."""
+        await self._watch.close()
+        self._node_ceiling.close()
+        self._qpu_ceiling.close()
+        parts = [part for parts in self._held.values() for part in parts]
+        self._leaked = bool(self._held or self._asking)
+        await asyncio.gather(*(self._workers.close(part, part.nodes) for part in parts))
+        if ids := self._not_own([part.id for part in parts]):
+            await self.client.cancel(*ids)
+        self._held.clear()
+        await self._watch.release_strays()
+        self._local.close()
+        self.client.close()
+        self._tell("run", "slurm_calls", count=self.client.calls)

@@ -1,0 +1,56 @@
+"""Runs as research objects."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import qloom
+from qloom.errors import InputError
+from qloom.export.crate import write_crate
+from tests.export.crates import require_sound
+
+
+@pytest.mark.parametrize("strategy", ["workflow", "weave"])
+def test_a_run_of_any_strategy_becomes_a_crate(tmp_path, strategy):
+    outcome = qloom.run("phases", strategy=strategy, world="virtual", parameters={"iterations": 2})
+    crate = write_crate(outcome.run, tmp_path / "crate")
+    found = require_sound(crate)
+    quantum = [entity for name, entity in found.items() if name.startswith("#action-") and "location" in entity]
+    ended = [event for event in outcome.events if event["event"] == "quantum_ended"]
+    assert len(quantum) == len(ended) > 0
+    assert found["#run"]["actionStatus"].endswith("CompletedActionStatus")
+    assert found["#parameter-iterations"]["value"] == 2
+    assert (crate / "journal.jsonl").read_text().count("\n") == len(outcome.events)
+
+
+def test_a_job_file_brings_its_inputs_and_outputs(tmp_path):
+    (tmp_path / "data.txt").write_text("7\n")
+    (tmp_path / "job.toml").write_text(
+        'name = "job"\nfiles = ["data.txt"]\n[[phase]]\nkind = "classical"\n[[phase.task]]\n'
+        'command = ["sh", "-c", "wc -l data.txt > count.txt"]\noutputs = ["count.txt"]\n'
+    )
+    outcome = qloom.run(str(tmp_path / "job.toml"))
+    found = require_sound(write_crate(outcome.run, tmp_path / "crate"))
+    assert {"@id": "inputs/data.txt"} in found["#run"]["object"]
+    assert {"@id": "outputs/j1/count.txt"} in found["#run"]["result"]
+    assert found["job.toml"]["programmingLanguage"] == {"@id": "#language"}
+
+
+def test_a_failed_run_says_why(tmp_path):
+    (tmp_path / "job.toml").write_text(
+        'name = "job"\n[[phase]]\nkind = "classical"\nname = "bad"\n[[phase.task]]\ncommand = ["false"]\n'
+    )
+    outcome = qloom.run(str(tmp_path / "job.toml"))
+    assert outcome.errors
+    found = require_sound(write_crate(outcome.run, tmp_path / "crate"))
+    assert found["#run"]["actionStatus"].endswith("FailedActionStatus")
+    assert "bad" in json.dumps(found["#run"]["error"])
+
+
+def test_nothing_is_written_over(tmp_path):
+    outcome = qloom.run("phases", world="virtual", parameters={"iterations": 1})
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(InputError, match="is not empty"):
+        write_crate(outcome.run, tmp_path)

@@ -1,0 +1,229 @@
+"""The engine: what a loaded cluster does with rigid jobs, lost nodes, partitions, limits and wrong policies."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from qloom.errors import InputError, NeedError
+from qloom.load.background import Failures
+from qloom.load.model import lublin
+from qloom.load.run import Load, run_load
+from qloom.load.workload import Hybrid, LoadJob
+from qloom.schedulers import make_policy
+from qloom.schedulers.policy import Decision, Policy, Resize
+from qloom.site import Qpu, Site
+
+SITE = Site(nodes=4, qpus=(Qpu(shares=2),))
+PHASES = Hybrid(iterations=2, classical_s=10, quantum_s=5, parts=2)
+
+
+def rigid(
+    number: int, submit_s: float, nodes: int, run_s: float, limit_s: float | None = None, **more: int
+) -> LoadJob:
+    return LoadJob(number, submit_s, run_s, nodes, run_s if limit_s is None else limit_s, **more)  # type: ignore[arg-type]
+
+
+def hybrid(number: int, submit_s: float, nodes: int, phases: Hybrid = PHASES) -> LoadJob:
+    return LoadJob(number, submit_s, phases.run_s, nodes, phases.run_s, hybrid=phases)
+
+
+def starts(jobs: list[LoadJob], **settings: object) -> dict[int, float]:
+    """When each job started, without a warm-up."""
+    load = Load(jobs, **{"site": SITE, "warm_up": 0.0, **settings})  # type: ignore[arg-type]
+    return {record.number: record.start_s for record in run_load(load).records}
+
+
+class Greedy(Policy):
+    """Starts whoever waits, whether there is room or not."""
+
+    def decide(self, state):
+        return Decision([(entry, entry.amounts) for entry in state.waiting])
+
+
+class Twice(Policy):
+    def decide(self, state):
+        return Decision([(entry, entry.amounts) for entry in state.waiting[:1]] * 2)
+
+
+class Lazy(Policy):
+    def decide(self, state):
+        return Decision()
+
+
+class KeepSmall(Policy):
+    """EASY, and malleable jobs are asked to keep to two nodes."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self._easy = make_policy("easy")
+
+    def decide(self, state):
+        asked = [Resize(entry, 2) for entry in state.running.values() if entry.malleable]
+        return Decision(self._easy.decide(state).starts, asked)
+
+
+def named(policy: type[Policy]) -> str:
+    return f"{__name__}:{policy.__name__}"
+
+
+def test_a_short_job_goes_before_a_large_one_that_it_does_not_delay():
+    jobs = [rigid(1, 0, 3, 100), rigid(2, 1, 4, 50), rigid(3, 2, 1, 90), rigid(4, 3, 1, 200)]
+    assert starts(jobs, policy="fcfs") == {1: 0, 2: 100, 3: 150, 4: 150}
+    assert starts(jobs, policy="easy") == {1: 0, 2: 100, 3: 2, 4: 150}
+
+
+def test_backfill_happens_at_the_interval_and_heads_start_at_once():
+    jobs = [rigid(1, 0, 3, 100), rigid(2, 1, 4, 50), rigid(3, 2, 1, 70)]
+    assert starts(jobs, policy_options={"interval_s": 30.0}) == {1: 0, 2: 100, 3: 30}
+
+
+def test_a_job_is_killed_at_its_time_limit():
+    record = run_load(Load([rigid(1, 0, 1, 100, 60)], SITE, warm_up=0.0)).records[0]
+    assert (record.state, record.end_s) == ("timeout", 60)
+
+
+def test_partitions_do_not_wait_for_each_other_and_gres_is_counted():
+    jobs = [
+        rigid(1, 0, 4, 100),
+        rigid(2, 1, 4, 100),
+        rigid(3, 2, 2, 10, partition=1),
+        LoadJob(4, 3, 50, 1, 50, partition=1, gres=(("licence", 1),)),
+        LoadJob(5, 4, 50, 1, 50, partition=1, gres=(("licence", 1),)),
+    ]
+    found = starts(jobs, partitions={"gpu": 8}, gres={"licence": 1})
+    assert found == {1: 0, 2: 100, 3: 2, 4: 3, 5: 53}
+
+
+def test_a_job_that_loses_a_node_is_requeued_and_everything_ends():
+    jobs = lublin(300, 16, Random(3))
+    result = run_load(
+        Load(jobs, Site(nodes=16), load=0.6, arrivals="poisson", failures=Failures(200.0, 600.0), warm_up=0.0)
+    )
+    assert len(result.records) == 300
+    assert result.metrics.requeues > 0
+    again = [record for record in result.records if record.requeues]
+    assert all(record.node_s_held > record.node_s_busy for record in again)
+
+
+def test_a_closed_loop_has_no_more_jobs_than_users_at_once():
+    jobs = lublin(60, 16, Random(1))
+    records = run_load(Load(jobs, Site(nodes=16), arrivals="closed", users=3, think_s=5.0, warm_up=0.0)).records
+    assert len(records) == 60
+    for record in records:
+        at_once = [other for other in records if other.submit_s <= record.submit_s < other.end_s]
+        assert len(at_once) <= 3
+
+
+@pytest.mark.parametrize("strategy", ["coschedule", "offload", "workflow", "vqpu", "malleable", "split"])
+def test_hybrid_jobs_alone_take_as_long_as_their_phases(strategy):
+    (record,) = run_load(Load([hybrid(1, 0, 4)], SITE, strategy=strategy, warm_up=0.0)).records
+    assert record.state == "done"
+    assert record.end_s == pytest.approx(30.0)
+    assert record.qpu_s_busy == pytest.approx(10.0)
+
+
+def test_a_hybrid_job_waits_behind_rigid_ones_and_rigid_ones_behind_it():
+    jobs = [rigid(1, 0, 4, 100), hybrid(2, 1, 4), rigid(3, 2, 4, 10)]
+    assert starts(jobs, strategy="offload") == {1: 0, 2: 100, 3: 130}
+    assert starts(jobs, strategy="workflow") == {1: 0, 2: 100, 3: 110}  # it gave its nodes back for the quantum phase
+
+
+def test_a_het_job_starts_at_a_backfill_pass_only():
+    jobs = [hybrid(1, 1, 2)]
+    settings = {"policy_options": {"interval_s": 30.0}}
+    assert starts(jobs, strategy="coschedule", **settings) == {1: 30}
+    assert starts(jobs, strategy="offload", **settings) == {1: 1}
+
+
+def test_an_expander_has_the_rest_of_the_time_of_its_job():
+    """Job 2 has 4 nodes reserved at 100 s. The malleable job may grow until then, but not beyond."""
+    long = Hybrid(iterations=1, classical_s=60, quantum_s=5, parts=3)
+    blocked = [rigid(1, 0, 1, 100), rigid(2, 0, 4, 10)]
+    fits = LoadJob(3, 1, long.run_s, 3, 90, hybrid=long)
+    late = LoadJob(3, 1, long.run_s, 3, 300, hybrid=long)
+    held = {
+        job.limit_s: run_load(Load([*blocked, job], SITE, strategy="malleable", warm_up=0.0)).records
+        for job in (fits, late)
+    }
+    grown = next(record for record in held[90] if record.number == 3)
+    assert (grown.start_s, grown.end_s) == (1, 66)  # three parts at once
+    assert next(record.start_s for record in held[300] if record.number == 3) == 110
+
+
+def test_a_hybrid_job_that_loses_a_node_repeats_only_what_is_missing():
+    phases = Hybrid(iterations=6, classical_s=600, quantum_s=100, parts=2)
+    jobs = [hybrid(number, number * 100.0, 4, phases) for number in range(1, 31)]
+    site = Site(nodes=16)
+    result = run_load(Load(jobs, site, strategy="vqpu", failures=Failures(30.0, 600.0), warm_up=0.0))
+    assert [record.state for record in result.records] == ["done"] * 30
+    lost = [record for record in result.records if record.requeues]
+    assert lost
+    for record in result.records:
+        assert record.qpu_s_busy == pytest.approx(600.0)  # no quantum phase was run twice
+
+
+def test_a_malleable_job_keeps_to_what_a_policy_asks_of_it():
+    phases = Hybrid(iterations=3, classical_s=60, quantum_s=5, parts=4)
+    free = run_load(Load([hybrid(1, 0, 4, phases)], SITE, strategy="malleable", warm_up=0.0)).records[0]
+    jobs = [hybrid(1, 0, 4, phases), rigid(2, 1, 4, 5)]
+    asked = run_load(Load(jobs, SITE, policy=named(KeepSmall), strategy="malleable", warm_up=0.0)).records[0]
+    assert free.end_s == pytest.approx(195.0)
+    assert asked.end_s >= 60 + 2 * 120  # from the second phase on, four parts take turns on two nodes
+    assert asked.state == "done"
+
+
+def test_speculation_that_was_for_nothing_is_counted():
+    def wasted(chance: float) -> float:
+        phases = Hybrid(iterations=4, classical_s=20, quantum_s=60, parts=2, speculate=chance)
+        return (
+            run_load(Load([hybrid(1, 0, 2, phases)], SITE, strategy="offload", warm_up=0.0)).records[0].wasted_node_s
+        )
+
+    assert wasted(1.0) == 0
+    assert wasted(0.0001) == pytest.approx(3 * 2 * 20)
+
+
+def test_the_same_load_gives_the_same_result():
+    load = Load(
+        lublin(150, 16, Random(5)), Site(nodes=16), load=0.8, arrivals="poisson", hybrid=0.3, strategy="malleable"
+    )
+    assert run_load(load).records == run_load(load).records
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"policy": named(Greedy)}, f"policy {named(Greedy)} over-allocates: it starts job 2 on 4 nodes, 1 are free"),
+        ({"policy": named(Twice)}, f"policy {named(Twice)} starts job 1, which does not wait"),
+        ({"policy": named(Lazy)}, "jobs wait and the policy starts none of them"),
+        ({"policy": "nobody"}, "no policy is called 'nobody'"),
+        ({"policy": "no.such.module:Policy"}, "policy no.such.module:Policy: No module named 'no'"),
+        ({"policy": f"{__name__}:starts"}, "has no class starts with a method decide"),
+        ({"policy_options": {"width": 3}}, "policy Easy has no option 'width'"),
+        ({"load": 0.0}, "the load factor must be above 0, not 0"),
+        ({"jobs": []}, "the workload is empty"),
+        ({"arrivals": "sometimes"}, "no arrivals are called 'sometimes'"),
+        ({"hybrid": 1.5}, "the share of hybrid jobs is between 0 and 100 %, not 150%"),
+        ({"warm_up": 1.0}, "the warm-up is a part of the jobs"),
+        ({"strategy": "magic"}, "no strategy is called 'magic'"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(settings, message):
+    jobs = [rigid(1, 0, 3, 100), rigid(2, 1, 4, 50)]
+    with pytest.raises(InputError) as refused:
+        run_load(Load(**{"jobs": jobs, "site": SITE, **settings}))
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_policy_that_over_allocates_is_named_among_hybrid_jobs_too():
+    jobs = [rigid(1, 0, 3, 100), hybrid(2, 1, 4)]
+    with pytest.raises(InputError, match=r"Greedy over-allocates: it starts job j2\.1 on 4 nodes, 1 are free"):
+        run_load(Load(jobs, SITE, policy=named(Greedy)))
+
+
+def test_a_job_that_could_never_run_is_refused():
+    with pytest.raises(NeedError, match="job 1 asks for 5 of nodes and there are 4"):
+        run_load(Load([rigid(1, 0, 5, 10)], SITE))

@@ -1,0 +1,201 @@
+"""Things that go wrong around a run on Slurm: nothing is lost, nothing is leaked, and the end is clear."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+
+import pytest
+
+import qloom
+from qloom.errors import AllocationEnded
+from qloom.journal.accounting import read_history
+from qloom.site import Site, Slurm
+from tests.slurm import programs
+from tests.slurm.driver import DEADLINE_S, QLOOM, events_of, queue, start, wait_for_event, wait_until
+
+pytestmark = pytest.mark.slow
+LONG = programs.source(programs.long_phase)
+
+
+@pytest.fixture
+def cluster(slurm_env):
+    """A cluster that is whole and empty after a test, too."""
+    yield slurm_env
+    wait_until(lambda: queue(slurm_env) == {}, "an empty queue")
+    wait_until(lambda: set(slurm_env.run("sinfo", "-h", "-N", "-o", "%T").split()) == {"idle"}, "idle nodes")
+
+
+def when_it_runs(log, then):
+    """Do something from outside as soon as the long task has begun."""
+
+    def wait():
+        wait_until(lambda: log.exists() and log.read_text(), "the long task")
+        then()
+
+    watcher = threading.Thread(target=wait)
+    watcher.start()
+    return watcher
+
+
+def run_long(log, then, **plan):
+    watcher = when_it_runs(log, then)
+    seconds = plan.pop("seconds", 3.0)
+    try:
+        return qloom.run(LONG, world="slurm", parameters={"seconds": seconds, "log": str(log)}, **plan)
+    finally:
+        watcher.join()
+
+
+@pytest.mark.parametrize("strategy", ["offload", "malleable", "workflow"])
+def test_a_node_that_goes_down_under_a_task_has_it_run_again_elsewhere(cluster, tmp_path, strategy):
+    log = tmp_path / "log"
+
+    def fail():
+        for state in ("DOWN", "DRAIN"):  # drained, too: it would come back by itself
+            cluster.set_node(log.read_text().split()[0], state, "test")
+
+    outcome = run_long(log, fail, strategy=strategy)
+    first, *again = log.read_text().split()
+    cluster.set_node(first, "RESUME")
+    assert outcome.result == [1, 1]
+    assert len(again) == 1
+    assert again[0] != first
+    assert [event["nodes"] for event in outcome.events if event.get("lost")] == [[first]]
+    assert all(interval.state != "open" for interval in read_history(outcome.events).intervals)
+
+
+def test_a_controller_that_is_killed_and_restarted_in_a_phase_is_waited_for(cluster, tmp_path):
+    def kill():
+        cluster.kill("slurmctld")
+
+    def listen(event):
+        if event["event"] == "slurm_silent":
+            threading.Thread(target=cluster.start, args=["slurmctld"]).start()
+
+    outcome = run_long(tmp_path / "log", kill, strategy="workflow", seconds=6.0, listener=listen)
+    assert outcome.result == [1, 1]
+    silent = [event for event in outcome.events if event["event"] in ("slurm_silent", "slurm_answers")]
+    assert [event["event"] for event in silent] == ["slurm_silent", "slurm_answers"]
+
+
+def test_scancel_from_outside_is_a_clear_end_and_can_be_resumed(cluster, tmp_path):
+    log = tmp_path / "log"
+    outcome = run_long(log, lambda: cluster.run("scancel", *queue(cluster)), strategy="offload", seconds=4.0)
+    (error,) = outcome.errors
+    assert isinstance(error, AllocationEnded)
+    assert "was cancelled" in error.message
+    assert "qloom resume" in error.hint
+    assert qloom.resume("last").result == [1, 1]
+
+
+def test_a_time_limit_is_a_clear_end_and_can_be_resumed(cluster, tmp_path):
+    """The limit is brought forward from outside: Slurm's smallest is a minute, and it looks every 30 s."""
+
+    def expire():
+        (job,) = queue(cluster)
+        cluster.run("scontrol", "update", f"JobId={job}", "EndTime=now")
+
+    outcome = run_long(
+        tmp_path / "log", expire, strategy="offload", seconds=70.0, site=Site(slurm=Slurm(time_limit="9"))
+    )
+    (error,) = outcome.errors
+    assert "reached its time limit" in error.message
+    assert "a longer time_limit" in error.hint
+
+
+def test_preemption_is_a_clear_end_and_can_be_resumed(strict_slurm_env, tmp_path):
+    def preempt():
+        strict_slurm_env.run("salloc", "--no-shell", "-Q", "-J", "urgent", "-N3", "--qos=normal")
+
+    low = Site(slurm=Slurm(qos="low"))
+    outcome = run_long(tmp_path / "log", preempt, strategy="offload", seconds=20.0, site=low)
+    strict_slurm_env.run("scancel", "-n", "urgent")
+    (error,) = outcome.errors
+    assert isinstance(error, AllocationEnded)
+    assert "was preempted" in error.message
+    wait_until(lambda: queue(strict_slurm_env) == {}, "an empty queue")
+
+
+def test_a_qpu_that_is_drained_in_the_middle_keeps_the_job_waiting_with_the_reason(cluster, tmp_path):
+    site = Site(slurm=Slurm(poll_s=0.5))
+    reasons = []
+
+    def listen(event):
+        if event["event"] == "quantum_ended" and not reasons:
+            cluster.set_node("q1", "DRAIN", "calibration")
+        if event["event"] == "still_waits":
+            reasons.append(event["reason"])
+            cluster.set_node("q1", "RESUME")
+
+    outcome = qloom.run(
+        programs.source(programs.two_quantum), world="slurm", strategy="workflow", site=site, listener=listen
+    )
+    assert outcome.result == 2
+    assert reasons
+    assert "drained" in reasons[0] or "others hold" in reasons[0]
+
+
+# Drivers that die
+
+
+def kill_driver(words, home, moment):
+    """Start a driver and kill it, with no chance to clean up, at an event of its journal."""
+    driver = start("run", *words, "--world", "slurm", "-q")
+    wait_for_event(home, *moment[:1], **dict(moment[1:]))
+    driver.kill()
+    driver.communicate()
+    return driver
+
+
+@pytest.mark.parametrize("strategy", ["malleable", "split"])
+@pytest.mark.parametrize("moment", ["requested", "granted", "task_started", "quantum_started"])
+def test_a_driver_that_is_killed_is_resumed_and_leaves_nothing(cluster, qloom_home, strategy, moment):
+    kill_driver([programs.source(programs.two_quantum), "--strategy", strategy], qloom_home, [moment])
+    resumed = subprocess.run(
+        [QLOOM, "resume", "last", "-q"], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert (resumed.returncode, resumed.stdout) == (0, "2\n")
+
+
+def test_reap_releases_what_a_dead_driver_left_and_nothing_of_a_live_one(cluster, qloom_home):
+    words = [LONG, "--set", "seconds=60", "--nodes", "1"]
+    kill_driver([*words, "--strategy", "offload"], qloom_home, ["task_started"])
+    leaked = dict(queue(cluster))
+    assert leaked
+    live = subprocess.Popen(
+        [QLOOM, "run", *words, "--world", "slurm", "--strategy", "offload", "-q"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until(lambda: not set(leaked) & set(queue(cluster)), "the release of what was leaked, at start-up")
+    held = wait_until(lambda: queue(cluster), "an allocation of the live driver")
+    reaped = subprocess.run([QLOOM, "slurm", "reap", "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(reaped.stdout) == []
+    assert queue(cluster) == held
+    live.send_signal(signal.SIGTERM)
+    live.wait(timeout=DEADLINE_S)
+    assert queue(cluster) == {}
+
+
+def test_pending_requests_of_a_dead_driver_leave_the_queue_with_it(cluster, qloom_home):
+    cluster.run("salloc", "--no-shell", "-Q", "-J", "others", "-N3", "--exclusive")
+    driver = start("run", LONG, "--world", "slurm", "--strategy", "offload", "-q")
+    wait_until(lambda: "PENDING" in queue(cluster).values(), "a pending request")
+    driver.kill()
+    driver.communicate()
+    wait_until(lambda: "PENDING" not in queue(cluster).values(), "the end of the request")
+    cluster.run("scancel", "-n", "others")
+
+
+def test_a_driver_that_is_asked_to_end_gives_everything_back(cluster, qloom_home):
+    driver = start("run", LONG, "--set", "seconds=60", "--world", "slurm", "--strategy", "malleable", "-q")
+    wait_for_event(qloom_home, "task_started")
+    driver.send_signal(signal.SIGINT)
+    _, said = driver.communicate(timeout=DEADLINE_S)
+    assert driver.returncode == 130
+    assert "qloom resume last" in said
+    assert queue(cluster) == {}
+    assert events_of(qloom_home)[-1]["state"] == "interrupted"

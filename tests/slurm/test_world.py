@@ -1,0 +1,166 @@
+"""The world `slurm` on a real cluster: what it asks for, what it gives back, and what accounting says of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import defaultdict
+
+import pytest
+
+import qloom
+from qloom.errors import InputError
+from qloom.journal.accounting import account, read_history
+from qloom.site import Site, Slurm
+from qloom.strategies import STRATEGIES
+from tests.slurm import programs
+from tests.slurm.driver import QLOOM, queue, wait_until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def cluster(slurm_env):
+    """A cluster that is as empty after a test as it was before."""
+    yield slurm_env
+    assert queue(slurm_env) == {}, "a test has left jobs behind"
+
+
+def run(program, **plan):
+    return qloom.run(programs.source(program), world="slurm", in_memory=True, **plan)
+
+
+def sacct(testbed, ids):
+    """Node-seconds of each Slurm job, all its phases (a resized job has several), once all have ended."""
+
+    def ended():
+        fields = "JobID,State,NNodes,ElapsedRaw"
+        said = testbed.run("sacct", "-D", "-X", "-n", "-P", "-j", ",".join(ids), "-o", fields)
+        rows = [line.split("|") for line in said.splitlines()]
+        known = {row[0].partition("+")[0] for row in rows}
+        return rows if known >= set(ids) and not any(row[1] in ("RUNNING", "PENDING") for row in rows) else None
+
+    rows = wait_until(ended, "the end of all jobs in accounting")
+    node_s, phases = defaultdict(float), defaultdict(int)
+    for job, _, nodes, seconds in rows:
+        if "+" not in job or job.endswith("+0"):  # the other component is the QPU's
+            node_s[job.partition("+")[0]] += int(nodes) * int(seconds)
+            phases[job.partition("+")[0]] += int(nodes)
+    return node_s, phases
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_node_seconds_agree_with_slurm_s_own_accounting(cluster, strategy):
+    outcome = run(programs.phases_of_each_kind, strategy=strategy)
+    assert outcome.errors == []
+    engine_ids, held_s = {}, defaultdict(float)
+    for event in outcome.events:
+        if event["event"] in ("granted", "grown") and event["nodes"]:
+            for node in event["nodes"]:
+                engine_ids[event["lease"], node, event["engine_us"]] = event["engine_id"]
+    for interval in read_history(outcome.events).intervals:
+        if interval.kind == "node":
+            held_s[engine_ids[interval.label, interval.resource, interval.begin_us]] += interval.seconds
+    node_s, nodes = sacct(cluster, list(held_s))
+    for job, seconds in held_s.items():
+        assert abs(seconds - node_s[job]) <= 1.0 * nodes[job], f"Slurm job {job}"
+    assert account(read_history(outcome.events)).node_s_held == pytest.approx(sum(held_s.values()))
+
+
+def test_part_of_what_a_job_has_grown_by_is_given_back(cluster):
+    outcome = run(programs.uneven, strategy="malleable")
+    assert outcome.result == 3
+    (grown,) = [event for event in outcome.events if event["event"] == "grown"]
+    (shrunk,) = [event for event in outcome.events if event["event"] == "shrunk"]
+    assert len(grown["nodes"]) == 2
+    assert len(shrunk["nodes"]) == 1
+    assert shrunk["nodes"][0] in grown["nodes"]
+    assert not any(event["event"] == "resize_refused" for event in outcome.events)
+
+
+def test_growing_never_succeeds_in_a_full_queue_and_the_job_goes_on(cluster):
+    cluster.run("salloc", "--no-shell", "-Q", "-J", "others", "-N2", "--exclusive")
+    try:
+        outcome = run(programs.phases_of_each_kind, strategy="malleable", options={"patience_s": 1.0})
+    finally:
+        cluster.run("scancel", "-n", "others")
+    assert outcome.result == 1
+    assert not any(event["event"] == "grown" for event in outcome.events)
+    assert any(event["event"] == "withdrawn" for event in outcome.events)
+    wait_until(lambda: queue(cluster) == {}, "an empty queue")
+
+
+def test_a_ceiling_ends_the_run_and_says_so(cluster):
+    site = Site(slurm=Slurm(most_node_hours=3 * 2 / 3600))
+    (error,) = run(programs.long_phase, strategy="offload", site=site, parameters={"seconds": 30.0}).errors
+    assert "its ceiling of 0.00166667 node-hours" in error.message
+    assert "qloom resume" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("slurm", "complaint"),
+    [
+        ({"partition": "nowhere"}, "Slurm has no partition 'nowhere'"),
+        ({"quantum_partition": "nowhere"}, "Slurm has no partition 'nowhere'"),
+        ({"gres": "toaster"}, "no node of partition quantum has gres/toaster"),
+        ({"licences": "toaster"}, "Slurm has no licence 'toaster'"),
+        ({"account": "nobody"}, "Slurm has no account 'nobody'"),
+        ({"qos": "gold"}, "Slurm has no qos 'gold'"),
+        ({"reservation": "never"}, "Requested reservation is invalid"),
+        ({"constraint": "fast"}, "Invalid feature specification"),
+        ({"time_limit": "soon"}, "Invalid --time specification"),
+        ({"arguments": ["--no-such-thing"]}, "no-such-thing"),
+    ],
+)
+def test_what_slurm_does_not_have_is_refused_before_anything_is_asked_for(slurm_env, qloom_home, slurm, complaint):
+    with pytest.raises(InputError, match=complaint):
+        qloom.run(programs.source(programs.long_phase), world="slurm", site=Site(slurm=Slurm(**slurm)))
+    assert not list(qloom_home.glob("runs/*"))
+
+
+def test_more_nodes_than_the_partition_has_are_refused(slurm_env):
+    with pytest.raises(InputError, match="a job may hold 9 nodes and partition compute has 3"):
+        run(programs.long_phase, site=Site(nodes=9))
+
+
+def qloom_command(*words, **environment):
+    return subprocess.run([QLOOM, *words], capture_output=True, text=True, check=False, env=environment or None)
+
+
+def test_a_slurm_conf_that_points_nowhere_and_no_slurm_at_all_are_one_line(slurm_env, qloom_home):
+    words = ("run", "phases", "--world", "slurm")
+    lost = qloom_command(*words, PATH="/usr/bin:/bin", SLURM_CONF="/nowhere", QLOOM_HOME=str(qloom_home))
+    assert (lost.returncode, lost.stderr.count("\n")) == (2, 1)
+    assert "SLURM_CONF names /nowhere, which is not there" in lost.stderr
+    without = qloom_command(*words, PATH="/nothing", QLOOM_HOME=str(qloom_home))
+    assert (without.returncode, without.stderr.count("\n")) == (2, 1)
+    assert "there is no Slurm on this machine" in without.stderr
+
+
+def test_options_on_the_command_line_reach_every_job(cluster):
+    words = ("--slurm", "time_limit=7", "--slurm", "arguments=--mail-type=NONE --nice=1", "--nodes", "2")
+    done = subprocess.run(
+        [
+            QLOOM,
+            "run",
+            programs.source(programs.two_quantum),
+            "--world",
+            "slurm",
+            "--strategy",
+            "split",
+            "--json",
+            *words,
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["results"] == [2]
+    limits = cluster.run("sacct", "-n", "-P", "-X", "--name", _names(cluster), "-o", "TimelimitRaw").split()
+    assert set(limits) == {"7"}
+
+
+def _names(testbed):
+    """The names of the last run's Slurm jobs."""
+    said = testbed.run("squeue", "-h", "-t", "all", "-o", "%j").split()
+    return ",".join(dict.fromkeys(name for name in said if name.startswith("qloom.2")))
