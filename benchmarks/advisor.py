@@ -1,12 +1,12 @@
-"""How good the advisor's choices are: its regret over random scenarios, against the best strategy found by trying all.
+"""How good the advisor's choices are: its regret over random scenarios, against the best strategy of all.
 
-    python -m benchmarks.advisor [SCENARIOS] [--seed N] [--figure FILE]
+    python -m benchmarks.advisor [SCENARIOS] [--seed N] [--workers N]
 
 A scenario is a cluster of 16 to 64 nodes that has been running rigid jobs (Lublin-Feitelson model, EASY
 backfilling, load 0.4 to 0.95), a moment in its life, and a hybrid job that is submitted then. The advisor sees what a
 user of Slurm sees: the nodes, the queue with its time limits, the history of the last days, the overheads, and the
-user's estimates of the job's durations, each of them wrong by a factor of 2, up or down. It does not see how long jobs
-will run, nor who comes next, nor how much the program's durations vary. A strategy costs what it costs on average over
+user's estimates of the job's durations, each wrong by a factor of 2, up or down. It does not see how long jobs will
+run, nor who comes next, nor how much the program's durations vary. A strategy costs what it costs on average over
 futures: ways to go on from that moment, in which the model draws all that cannot be known then.
 """
 
@@ -15,8 +15,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import repeat
 from random import Random
 from statistics import fmean
 from typing import Any
@@ -38,6 +39,7 @@ from qloom.site import Overheads, Site
 from qloom.strategies import STRATEGIES
 
 FUTURES = 6
+SAMPLES = 8  # trials of the advisor
 HISTORY_S = 3 * 86400.0
 WARM_UP_S = 6 * 86400.0
 COMING = 300  # jobs of a future
@@ -118,10 +120,10 @@ def moment_of(nodes: int, load: float, interval_s: float, rng: Random) -> Moment
     now: list[Seen] = []
     before: list[Seen] = []
     for entry in [*engine.state.running.values(), *engine.state.waiting]:
-        job, submitted_us = entry.owner
+        job: LoadJob = entry.owner
         elapsed_s = 0.0 if entry.waiting else (at_us - entry.start_us) / 1e6
         state = "pending" if entry.waiting else "running"
-        now.append(Seen(job.nodes, job.limit_s, (submitted_us - at_us) / 1e6, elapsed_s, state))
+        now.append(Seen(job.nodes, job.limit_s, job.submit_s - at_us / 1e6, elapsed_s, state))
     before += now
     for record in background.records:
         submit_s = record.submit_s - at_us / 1e6
@@ -142,7 +144,7 @@ def draw(number: int, seed: int) -> Scenario:
     longest_s = log_uniform(rng, 300.0, 3 * 3600.0) / iterations / (1 + ratio)
     skewed = rng.random() < 0.5  # one task dominates, as in the clustering use case, or all are alike
     tasks_s = [longest_s] + [longest_s * (rng.uniform(0.02, 0.3) if skewed else 1.0) for _ in range(own - 1)]
-    parameters = {
+    parameters: dict[str, Any] = {
         "classical_s": tasks_s,
         "score_s": longest_s * rng.uniform(0.0, 0.8),
         "quantum_s": longest_s * ratio,
@@ -214,19 +216,10 @@ def choose(scenario: Scenario, samples: int) -> str:
     return advise(scenario.estimated, crowd=queue, samples=samples).strategy
 
 
-def run(scenarios: int, seed: int, futures: int = FUTURES, samples: int = 8, told: bool = False) -> list[Outcome]:
-    outcomes = []
-    for number in range(scenarios):
-        scenario = draw(number, seed)
-        outcomes.append(Outcome(scenario, choose(scenario, samples), try_all(scenario, futures)))
-        if told:
-            last = outcomes[-1]
-            regrets = " ".join(f"{name} {last.regret(name):.0%}" for name in STRATEGIES)
-            print(
-                f"{number + 1}/{scenarios}: {last.chosen}, regret {last.regret(last.chosen):.1%} of {regrets}",
-                flush=True,
-            )
-    return outcomes
+def outcome_of(number: int, seed: int, futures: int = FUTURES, samples: int = SAMPLES) -> Outcome:
+    """Have the advisor choose, then try all."""
+    scenario = draw(number, seed)
+    return Outcome(scenario, choose(scenario, samples), try_all(scenario, futures))
 
 
 def report(outcomes: list[Outcome]) -> list[str]:
@@ -251,10 +244,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenarios", type=int, nargs="?", default=300)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--figure", type=Path)
+    parser.add_argument("--workers", type=int, default=1)
     given = parser.parse_args()
     began_s = time.monotonic()
-    outcomes = run(given.scenarios, given.seed, told=True)
+    outcomes = []
+    with ProcessPoolExecutor(given.workers) as workers:
+        for outcome in workers.map(outcome_of, range(given.scenarios), repeat(given.seed)):
+            outcomes.append(outcome)
+            regrets = " ".join(f"{name} {outcome.regret(name):.0%}" for name in STRATEGIES)
+            print(f"{len(outcomes)}: {outcome.chosen} {outcome.regret(outcome.chosen):.1%} of {regrets}", flush=True)
     print("\n".join(report(outcomes)))
     print(f"{given.scenarios} scenarios, seed {given.seed}, {time.monotonic() - began_s:.0f} s")
 

@@ -142,7 +142,7 @@ def wasted_node_s(events: list[dict[str, Any]]) -> float:
     return wasted_us / 1e6
 
 
-CASES = {
+CASES: dict[str, tuple[dict[str, Any], int]] = {
     "2 min, exclusive QPU": ({"quantum_s": 120.0}, 1),
     "2 min, two-job QPU": ({"quantum_s": 120.0}, 2),
     "short": ({"quantum_s": 0.3}, 1),

@@ -118,7 +118,8 @@ def simulate_plans(
         journal = Journal(None, clock)
         world = VirtualWorld(site, clock, faults=faults or Faults())
         clock.explain_with(world.who_waits)
-        broker = InProcessBroker(world.devices, clock, site.overheads.queue_call_s)
+        devices: list[Any] = list(world.devices)
+        broker = InProcessBroker(devices, clock, site.overheads.queue_call_s)
         forecaster = learn(journal, [])
         journal.record("run_started", version=1)
         runs = [
@@ -136,4 +137,5 @@ def simulate_plans(
         assert broker.core.is_idle(), "the broker still has tasks or sessions"
         return Simulation(list(outcomes), journal.events or [])
 
-    return entry.execute(main, 0, 0)
+    simulation: Simulation = entry.execute(main, 0, 0)
+    return simulation

@@ -17,6 +17,7 @@ from qloom.worlds.slurm.facts import default_partition
 
 TIMEOUT_S = 10.0
 HISTORY_S = 3 * 86400
+SHORTEST_S = 60.0  # a shorter past says too little of how often somebody comes
 DEFAULT_INTERVAL_S = 30.0  # bf_interval, where it is not set
 NO_LIMIT_S = 365 * 86400.0
 GONE = ("down", "drain", "fail", "maint", "unk", "boot", "inval", "no_resp", "power")
@@ -34,7 +35,9 @@ def read_queue(site: Site) -> tuple[Queue, tuple[str, ...]]:
     nodes = sum(not any(word in state[0].lower() for word in GONE) for state in states)
     if not nodes:
         raise NoAnswer(f"no node of partition {partition} is up")
-    standing = read_standing(_ask("squeue", "-h", "-p", partition, "-t", "R,PD", "-o", "%T|%D|%l|%M|%V"), now_s)
+    standing = read_standing(
+        _ask("squeue", "-h", "-p", partition, "-t", "R,PD", "-S", "-p,i", "-o", "%T|%D|%l|%M|%V"), now_s
+    )
     ended, notes = _read_ended(partition, now_s)
     before = sorted([*ended, *standing], key=lambda seen: seen.submit_s)
     recent = [seen for seen in before if seen.submit_s >= -HISTORY_S]
@@ -44,7 +47,7 @@ def read_queue(site: Site) -> tuple[Queue, tuple[str, ...]]:
         limits_s[0] if limits_s else NO_LIMIT_S,
         standing,
         recent,
-        -recent[0].submit_s if recent else 0.0,  # a young cluster has a short past
+        max(SHORTEST_S, -recent[0].submit_s) if recent else 0.0,  # a young cluster has a short past
         _interval_s(),
     )
     return queue, notes
@@ -68,7 +71,7 @@ def read_ended(lines: Sequence[str], now_s: float) -> list[Seen]:
     """Jobs that have ended; those that never ran are left out."""
     seen = []
     for line in lines:
-        nodes, limit, submit, elapsed = line.split("|")
+        nodes, limit, submit, elapsed = (line.split("|") + [""] * 3)[:4]
         if not (submit.isdigit() and elapsed.isdigit()) or int(elapsed) < 1 or not nodes.isdigit():
             continue
         limit_s = max(seconds_of(limit) or NO_LIMIT_S, float(elapsed))

@@ -23,6 +23,8 @@ from qloom.strategies import parse_strategy
 from qloom.worlds.virtual import entry
 from qloom.worlds.virtual.world import VirtualWorld
 
+MOMENT_S = 1e-6
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -67,6 +69,7 @@ async def _main(
     journal = Journal(None, clock)
     assert journal.events is not None  # noqa: S101  it is in memory
     journal.record("run_started", site=plan.site.as_dict())
+    await clock.sleep(MOMENT_S)  # who is there stands in line already
     learns = parse_strategy(plan.strategy)[0].learns
     forecaster = learn(journal, known.events if known is not None else ()) if learns else None
     runs = [

@@ -56,7 +56,7 @@ class Background:
         self._due: list[tuple[int, int, Callable[[], None]]] = []  # what has no place in the order of arrivals
         self._due_made = 0
         self._open = 0  # jobs that were submitted and have not ended
-        self._lost: dict[str, tuple[int, float]] = {}  # job -> how often it was requeued, node-seconds for nothing
+        self._lost: dict[str, tuple[int, int, float]] = {}  # job -> submitted, how often requeued, node-s for nothing
         engine.ended = self._rigid_ended
         self._next: LoadJob | None = None
         self._next_at_us = FOREVER_US
@@ -133,8 +133,9 @@ class Background:
         if job.gres or job.nodes > line.resources[0].total:
             _require_room(job, line, amounts)
         run_s = job.run_s if job.run_s <= job.limit_s else job.limit_s
-        owner = (job, self.engine.state.now_us)
-        self.engine.submit(Entry(str(job.number), line, amounts, round(job.limit_s * 1e6), round(run_s * 1e6), owner))
+        self.engine.submit(
+            Entry(str(job.number), line, amounts, int(job.limit_s * 1e6 + 0.5), int(run_s * 1e6 + 0.5), job)
+        )
 
     def _line_of(self, job: LoadJob) -> Line:
         if job.partition >= len(self._partitions):
@@ -145,9 +146,10 @@ class Background:
         return self.engine.state.line((self._partitions[job.partition], *(name for name, _count in job.gres)))
 
     def _rigid_ended(self, entry: Entry) -> None:
-        job, submitted_us = entry.owner
+        job: LoadJob = entry.owner
         now_us = self.engine.state.now_us
-        requeues, lost_node_s = self._lost.pop(entry.id, (0, 0.0)) if self._lost else (0, 0.0)
+        first = (entry.queued_us, 0, 0.0)
+        submitted_us, requeues, lost_node_s = self._lost.pop(entry.id, first) if self._lost else first
         used_node_s = (now_us - entry.start_us) / 1e6 * job.nodes
         self.over(
             JobRecord(
@@ -178,9 +180,9 @@ class Background:
         """Lose one of the nodes that are up: first count those of rigid jobs, then the free ones, then the rest."""
         victim, left = self._rigid_on(resource, place)
         if victim is not None:
-            requeues, lost_node_s = self._lost.get(victim.id, (0, 0.0))
+            submitted_us, requeues, lost_node_s = self._lost.get(victim.id, (victim.queued_us, 0, 0.0))
             lost_node_s += (self.engine.state.now_us - victim.start_us) / 1e6 * victim.held[0]
-            self._lost[victim.id] = (requeues + 1, lost_node_s)
+            self._lost[victim.id] = (submitted_us, requeues + 1, lost_node_s)
             self.engine.requeue(victim)
         elif left >= resource.free:
             self.lose_held_node(resource, left - resource.free, repair_s)

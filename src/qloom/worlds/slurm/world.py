@@ -395,4 +395,5 @@ class SlurmWorld(World):
         await self._watch.release_strays()
         self._local.close()
         self.client.close()
-        self._tell("run", "slurm_calls", count=self.client.calls)
+        if self.client.calls:
+            self._tell("run", "slurm_calls", count=self.client.calls)
