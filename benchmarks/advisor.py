@@ -23,6 +23,7 @@ from statistics import fmean
 from typing import Any
 
 from qloom.advisor import advise
+from qloom.advisor.advice import SAMPLES
 from qloom.advisor.crowd import Queue, Seen, loaded_line
 from qloom.advisor.trial import run_trial
 from qloom.load.arrivals import poisson
@@ -38,8 +39,7 @@ from qloom.schedulers.state import State
 from qloom.site import Overheads, Site
 from qloom.strategies import STRATEGIES
 
-FUTURES = 6
-SAMPLES = 8  # trials of the advisor
+FUTURES = 8
 HISTORY_S = 3 * 86400.0
 WARM_UP_S = 6 * 86400.0
 COMING = 300  # jobs of a future

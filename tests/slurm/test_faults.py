@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -69,13 +70,16 @@ def test_a_node_that_goes_down_under_a_task_has_it_run_again_elsewhere(cluster, 
 
 def test_a_controller_that_is_killed_and_restarted_in_a_phase_is_waited_for(cluster, tmp_path):
     def kill():
+        """Once it has saved its state: what it forgets in a crash is another matter."""
+        since_s, state = time.time(), cluster.directory / "state" / "job_state"
+        wait_until(lambda: state.exists() and state.stat().st_mtime > since_s, "the controller saving its state")
         cluster.kill("slurmctld")
 
     def listen(event):
         if event["event"] == "slurm_silent":
             threading.Thread(target=cluster.start, args=["slurmctld"]).start()
 
-    outcome = run_long(tmp_path / "log", kill, strategy="workflow", seconds=6.0, listener=listen)
+    outcome = run_long(tmp_path / "log", kill, strategy="workflow", seconds=15.0, listener=listen)
     assert outcome.result == [1, 1]
     silent = [event for event in outcome.events if event["event"] in ("slurm_silent", "slurm_answers")]
     assert [event["event"] for event in silent] == ["slurm_silent", "slurm_answers"]

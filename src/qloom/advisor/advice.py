@@ -18,10 +18,10 @@ from qloom.journal.durations import human_s
 from qloom.runner import Plan
 from qloom.strategies import STRATEGIES, parse_strategy
 
-DEFAULT = "workflow"
-SAMPLES = 16
+DEFAULT = "malleable"  # it needs no durations, and is the least wrong where it is wrong: docs/results/advisor.md
+SAMPLES = 24
 INTERVAL = 0.9  # of the trials lie in it
-EQUAL = 0.01  # costs this near are no reason to choose
+EQUAL = 0.001  # costs this near are the same
 # Among equals: who holds less of the QPU, then who is told first. A share bounds the wait for it, a queue does not.
 PREFERENCE = ("vqpu", "offload", "malleable", "workflow", "weave", "split", "coschedule")
 
@@ -72,7 +72,7 @@ class Advice:
 
 def abstain(missing: str) -> Advice:
     """No advice, and what to do without."""
-    reason = f"{missing}: {DEFAULT}, the default, holds nothing that it does not use"
+    reason = f"{missing}: {DEFAULT}, the default, never waits long in the middle and keeps little meanwhile"
     return Advice(DEFAULT, reason, abstains=missing)
 
 
