@@ -1,6 +1,7 @@
 """How good the advisor's choices are: its regret over random scenarios, against the best strategy of all.
 
     python -m benchmarks.advisor [SCENARIOS] [--seed N] [--workers N]
+    python -m benchmarks.advisor --rules
 
 A scenario is a cluster of 16 to 64 nodes that has been running rigid jobs (Lublin-Feitelson model, EASY
 backfilling, load 0.4 to 0.95), a moment in its life, and a hybrid job that is submitted then. The advisor sees what a
@@ -24,7 +25,7 @@ from typing import Any
 
 from qloom.advisor import advise
 from qloom.advisor.advice import SAMPLES
-from qloom.advisor.crowd import Queue, Seen, loaded_line
+from qloom.advisor.crowd import Queue, Seen, Waits, loaded_line
 from qloom.advisor.trial import run_trial
 from qloom.load.arrivals import poisson
 from qloom.load.background import Background
@@ -39,6 +40,8 @@ from qloom.schedulers.state import State
 from qloom.site import Overheads, Site
 from qloom.strategies import STRATEGIES
 
+# The QCE25 paper's engine: mpirun 1.7 s, an expand 2 s, HyperQueue 1.3 s a call, 5.4 s before a workflow's step.
+PAPER = Overheads(submit_s=5.4, tick_s=1.0, worker_start_s=1.7, grow_s=2.0, queue_call_s=1.3)
 FUTURES = 8
 HISTORY_S = 3 * 86400.0
 WARM_UP_S = 6 * 86400.0
@@ -240,12 +243,34 @@ def report(outcomes: list[Outcome]) -> list[str]:
     return lines
 
 
+def rules() -> list[str]:
+    """What is advised of the slides' three strategies, by the ratio of the quantum to the classical phase."""
+    ratios = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+    lines = [
+        "| nodes | wait | " + " | ".join(f"{ratio:g}" for ratio in ratios) + " |",
+        "|---" * (len(ratios) + 2) + "|",
+    ]
+    for nodes, wait_s in ((3, 0.0), (3, 30.0), (16, 0.0), (16, 30.0)):
+        chosen = []
+        for ratio in ratios:
+            parameters = {"classical_s": [77.0] * nodes, "score_s": 0.0, "quantum_s": 77 * ratio}
+            site = Site(nodes=nodes, overheads=PAPER)
+            plan = Plan(load_program("phases"), parameters, world="virtual", site=site)
+            chosen.append(advise(plan, crowd=Waits(wait_s), strategies=("vqpu", "malleable", "workflow")).strategy)
+        lines.append(f"| {nodes} | {wait_s:g} s | {' | '.join(chosen)} |")
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scenarios", type=int, nargs="?", default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--rules", action="store_true", help="print the table of the slides' three rules instead")
     given = parser.parse_args()
+    if given.rules:
+        print("\n".join(rules()))
+        return
     began_s = time.monotonic()
     outcomes = []
     with ProcessPoolExecutor(given.workers) as workers:

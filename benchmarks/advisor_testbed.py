@@ -4,8 +4,8 @@
 
 A testbed of six nodes is brought up. Before each run the queue is emptied and the same stream of rigid jobs, drawn
 from the seed of the repeat, begins anew; the run starts when that has gone on for a while. The hybrid job may hold
-three nodes. Its cost is its wall time from submission, a second of which is worth three node-seconds, and the node-
-seconds that it held.
+three nodes. Its cost is its wall time from submission, a second of which is worth three node-seconds, and the
+node-seconds that it held. The advice itself is asked for before the submission, and told apart.
 """
 
 from __future__ import annotations
@@ -64,13 +64,35 @@ class Background:
 
 
 def cost_of(plan: Plan, strategy: str) -> tuple[float, str]:
-    """Run it; the cost, and what was run."""
-    plan = choose(plan, shown=False) if strategy == AUTO else replace(plan, strategy=strategy)
+    """Run it; the cost in node-seconds, and what was run."""
+    taken = ""
+    if strategy == AUTO:
+        began_s = time.monotonic()
+        plan = choose(plan, shown=False)
+        taken = f" = {plan.strategy}, chosen in {time.monotonic() - began_s:.1f} s"
+    else:
+        plan = replace(plan, strategy=strategy)
     outcome = execute(plan)
     if outcome.errors:
         raise outcome.errors[0]
     figures = account(read_history(outcome.events))
-    return OWN_NODES * figures.turnaround_s + figures.node_s_held, plan.strategy
+    return OWN_NODES * figures.turnaround_s + figures.node_s_held, taken
+
+
+def campaign(testbed: Testbed, given: argparse.Namespace) -> dict[str, list[float]]:
+    """The cost of each strategy in each repeat."""
+    site = Site(nodes=OWN_NODES)
+    site = replace(site, overheads=measure(site, "qloom.programs.phases", rounds=2))
+    parameters = {"classical_s": [5.0, 5.0, 5.0], "score_s": 1.0, "quantum_s": given.quantum, "iterations": 3}
+    plan = Plan(load_program("phases"), parameters, strategy=AUTO, world="slurm", site=site)
+    costs: dict[str, list[float]] = {strategy: [] for strategy in (AUTO, *STRATEGIES)}
+    for repeat in range(given.repeats):
+        for strategy in costs:
+            with Background(testbed, given.load, f"{given.seed} {repeat}"):
+                cost, taken = cost_of(plan, strategy)
+            costs[strategy].append(cost)
+            print(f"repeat {repeat + 1}: {strategy}{taken} {cost:.0f}", flush=True)
+    return costs
 
 
 def main() -> None:
@@ -80,26 +102,12 @@ def main() -> None:
     parser.add_argument("--load", type=float, default=0.6)
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    os.environ["QLOOM_HOME"] = tempfile.mkdtemp(prefix="qloom-advisor-")
-    testbed = Testbed.up("advisor-benchmark", Settings(nodes=NODES), attached=True)
-    try:
-        os.environ.update(testbed.environment)
-        site = Site(nodes=OWN_NODES)
-        site = replace(site, overheads=measure(site, "qloom.programs.phases", rounds=2))
-        parameters = {"classical_s": [5.0, 5.0, 5.0], "score_s": 1.0, "quantum_s": given.quantum, "iterations": 3}
-        plan = Plan(load_program("phases"), parameters, strategy=AUTO, world="slurm", site=site)
-        costs: dict[str, list[float]] = {strategy: [] for strategy in (AUTO, *STRATEGIES)}
-        for repeat in range(given.repeats):
-            for strategy in costs:
-                with Background(testbed, given.load, f"{given.seed} {repeat}"):
-                    cost, taken = cost_of(plan, strategy)
-                costs[strategy].append(cost)
-                print(
-                    f"repeat {repeat + 1}: {strategy}{f' = {taken}' if strategy == AUTO else ''} {cost:.0f}",
-                    flush=True,
-                )
-    finally:
-        testbed.down()
+    with (
+        tempfile.TemporaryDirectory(prefix="qloom-advisor-") as home,
+        Testbed.up("advisor-benchmark", Settings(nodes=NODES), attached=True) as testbed,
+    ):
+        os.environ.update(testbed.environment, QLOOM_HOME=home)
+        costs = campaign(testbed, given)
     means = {strategy: fmean(values) for strategy, values in costs.items()}
     best = min(means[strategy] for strategy in STRATEGIES)
     print("| strategy | mean cost, node-seconds | against the best |\n|---|---|---|")

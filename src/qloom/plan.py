@@ -79,5 +79,6 @@ class Plan:
             "jobs": self.jobs,
             "seed": self.seed,
             "profile": self.profile,
+            "engine": self.engine,
             "advice": self.advice,
         }

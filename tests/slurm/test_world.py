@@ -155,12 +155,15 @@ def test_options_on_the_command_line_reach_every_job(cluster):
         text=True,
         check=True,
     )
-    assert json.loads(done.stdout)["results"] == [2]
-    limits = cluster.run("sacct", "-n", "-P", "-X", "--name", _names(cluster), "-o", "TimelimitRaw").split()
+    told = json.loads(done.stdout)
+    assert told["results"] == [2]
+    limits = cluster.run(
+        "sacct", "-n", "-P", "-X", "--name", _names(cluster, told["run"]), "-o", "TimelimitRaw"
+    ).split()
     assert set(limits) == {"7"}
 
 
-def _names(testbed):
-    """The names of the last run's Slurm jobs."""
+def _names(testbed, run):
+    """The names of a run's Slurm jobs."""
     said = testbed.run("squeue", "-h", "-t", "all", "-o", "%j").split()
-    return ",".join(dict.fromkeys(name for name in said if name.startswith("qloom.2")))
+    return ",".join(dict.fromkeys(name for name in said if name.startswith(f"qloom.{run}")))

@@ -20,6 +20,8 @@ from qloom.strategies import STRATEGIES, parse_strategy
 
 DEFAULT = "malleable"  # it needs no durations, and is the least wrong where it is wrong: docs/results/advisor.md
 SAMPLES = 24
+FIRST = 8  # so many trials for all; who then costs more than HOPELESS times the cheapest is tried no further
+HOPELESS = 1.5
 INTERVAL = 0.9  # of the trials lie in it
 EQUAL = 0.001  # costs this near are the same
 # Among equals: who holds less of the QPU, then who is told first. A share bounds the wait for it, a queue does not.
@@ -43,7 +45,8 @@ class Estimate:
     wall_s: Figure
     node_s: Figure
     qpu_s: Figure
-    cost_node_s: float
+    dearer: float  # than the choice, in the same trials: 0.2 is 20 %
+    trials: int
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Advice:
     strategy: str
     reason: str
     value_node_s: float = 0.0  # of a second of wall time
-    estimates: tuple[Estimate, ...] = ()  # cheapest first
+    estimates: tuple[Estimate, ...] = ()  # the choice, then the others by cost
     quantum_s: float = 0.0  # a quantum result, with its queue
     wait_s: float = 0.0  # a request for nodes
     notes: tuple[str, ...] = ()
@@ -93,35 +96,38 @@ def advise(
         raise InputError(f"a second is worth a finite number of node-seconds, not {value}", hint="--value 3")
     known = Known() if known is None else known
     others: Crowd = Waits() if crowd is None else crowd
-    tried: dict[str, list[Trial]] = {}
-    notes: list[str] = []
-    failures: list[QloomError] = []
-    for strategy in strategies:
-        progress(strategy)
-        options = _options_for(strategy, plan.options)
-        variant = replace(plan, strategy=strategy, options=options, world="virtual", profile=None, advice=None)
-        try:
-            tried[strategy] = []
-            for sample in range(samples):
-                seed = f"{plan.seed} {sample}"
-                trial = run_trial(variant, Drawn(known, seed), others, seed, known, qpu_wait_s)
-                if trial.without_duration:
-                    return abstain(f"nothing says how long {', '.join(trial.without_duration)} takes")
-                tried[strategy].append(trial)
-        except QloomError as failure:
-            del tried[strategy]
-            failures.append(failure)
-            notes.append(f"{strategy} fails: {failure.message}")
-    if not tried:
-        raise failures[0]
+    tried: dict[str, list[Trial]] = {strategy: [] for strategy in strategies}
+    failures: dict[str, QloomError] = {}
+    worth = list(tried)
+    for batch in (range(min(FIRST, samples)), range(FIRST, samples)):
+        for strategy in worth:
+            progress(strategy)
+            options = _options_for(strategy, plan.options)
+            variant = replace(plan, strategy=strategy, options=options, world="virtual", profile=None, advice=None)
+            try:
+                for sample in batch:
+                    seed = f"{plan.seed} {sample}"
+                    trial = run_trial(variant, Drawn(known, seed), others, seed, known, qpu_wait_s)
+                    if trial.without_duration:
+                        return abstain(f"nothing says how long {', '.join(trial.without_duration)} takes")
+                    tried[strategy].append(trial)
+            except QloomError as failure:
+                failures[strategy] = failure
+                del tried[strategy]
+        costs = {name: _cost(tried[name], value) for name in worth if name in tried}
+        worth = [name for name, cost in costs.items() if cost <= HOPELESS * min(costs.values())]
+    if not worth:
+        raise next(iter(failures.values()))
+    chosen = _choose(worth, tried, costs)
     estimates = sorted(
-        (_estimate(strategy, trials, value) for strategy, trials in tried.items()), key=lambda each: each.cost_node_s
+        (_estimate(strategy, trials, tried[chosen], value) for strategy, trials in tried.items()),
+        key=lambda each: (each.strategy != chosen, each.dearer),
     )
     quantum_s = mean([seconds for trials in tried.values() for trial in trials for seconds in trial.quantum_s])
     wait_s = mean([seconds for trials in tried.values() for trial in trials for seconds in trial.node_waits_s])
-    chosen = _choose(estimates)
-    reason = _reason(chosen, estimates, quantum_s, wait_s)
-    return Advice(chosen.strategy, reason, value, tuple(estimates), quantum_s, wait_s, tuple(notes))
+    reason = _reason(estimates, quantum_s, wait_s)
+    notes = [f"{strategy} fails: {failure.message}" for strategy, failure in failures.items()]
+    return Advice(chosen, reason, value, tuple(estimates), quantum_s, wait_s, tuple(notes))
 
 
 def _options_for(strategy: str, options: dict[str, float]) -> dict[str, float]:
@@ -129,40 +135,47 @@ def _options_for(strategy: str, options: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in options.items() if name in own}
 
 
-def _estimate(strategy: str, trials: list[Trial], value: float) -> Estimate:
+def _estimate(strategy: str, trials: list[Trial], best: list[Trial], value: float) -> Estimate:
     wall_s = _figure([trial.turnaround_s for trial in trials])
     node_s = _figure([trial.node_s for trial in trials])
     qpu_s = _figure([trial.qpu_s for trial in trials])
-    return Estimate(strategy, wall_s, node_s, qpu_s, value * wall_s.mean + node_s.mean)
+    dearer = _cost(trials, value) / max(1e-9, _cost(best[: len(trials)], value)) - 1
+    return Estimate(strategy, wall_s, node_s, qpu_s, round(dearer, 6), len(trials))
+
+
+def _cost(trials: list[Trial], value: float) -> float:
+    return mean([value * trial.turnaround_s + trial.node_s for trial in trials])
 
 
 def _figure(values: list[float]) -> Figure:
     ordered = sorted(values)
     out = round((1 - INTERVAL) / 2 * (len(ordered) - 1))
-    return Figure(mean(ordered), ordered[out], ordered[len(ordered) - 1 - out])
+    return Figure(round(mean(ordered), 3), round(ordered[out], 3), round(ordered[len(ordered) - 1 - out], 3))
 
 
-def _choose(estimates: list[Estimate]) -> Estimate:
-    """The cheapest; of those that are as good, the one that is kindest to others who want the QPU."""
-    equals = [each for each in estimates if each.cost_node_s <= (1 + EQUAL) * estimates[0].cost_node_s]
-    return min(equals, key=lambda each: (round(each.qpu_s.mean / max(1e-9, equals[0].qpu_s.mean), 1), _place(each)))
+def _choose(worth: list[str], tried: dict[str, list[Trial]], costs: dict[str, float]) -> str:
+    """The cheapest; of those that cost the same, the one that is kindest to others who want the QPU."""
+    least = min(costs[strategy] for strategy in worth)
+    equals = [strategy for strategy in worth if costs[strategy] <= (1 + EQUAL) * least]
+    return min(
+        equals,
+        key=lambda strategy: (
+            round(mean([trial.qpu_s for trial in tried[strategy]]), 1),
+            PREFERENCE.index(strategy.partition("+")[0]),
+        ),
+    )
 
 
-def _place(estimate: Estimate) -> int:
-    name = estimate.strategy.partition("+")[0]
-    return PREFERENCE.index(name)
-
-
-def _reason(chosen: Estimate, estimates: list[Estimate], quantum_s: float, wait_s: float) -> str:
-    """Why this one, against the next that is different."""
+def _reason(estimates: list[Estimate], quantum_s: float, wait_s: float) -> str:
+    """Why the first of these, against the next that is different."""
     facts = f"a quantum result takes {human_s(quantum_s)} and nodes take {human_s(wait_s)} to come"
-    limit = (1 + EQUAL) * chosen.cost_node_s
-    other = next((each for each in estimates if each.cost_node_s > limit), None)
+    chosen = estimates[0]
+    other = next((each for each in estimates if each.dearer > EQUAL), None)
     if other is None:
         return f"{facts}: all strategies cost the same, and this one leaves the most to others"
     later_s = other.wall_s.mean - chosen.wall_s.mean
     more_node_s = other.node_s.mean - chosen.node_s.mean
-    time = f"{human_s(abs(later_s))} {'longer' if later_s >= 0 else 'shorter'}"
+    longer = f"{human_s(abs(later_s))} {'longer' if later_s > 0 else 'shorter'}"
+    time = longer if round(later_s, 1) else "as long"
     nodes = f"{abs(more_node_s):.0f} node-seconds {'more' if more_node_s >= 0 else 'less'}"
-    worse = other.cost_node_s / max(1e-9, chosen.cost_node_s) - 1
-    return f"{facts}: the next best, {other.strategy}, would take {time} and hold {nodes}, {worse:.0%} dearer in all"
+    return f"{facts}: the next best, {other.strategy}, would take {time} and hold {nodes}, {other.dearer:.0%} dearer"

@@ -125,7 +125,7 @@ def advice_for(
         devices = devices_at(plan.site.broker)
         plan = replace(plan, site=plan.site.with_devices(devices))
         qpu_wait_s = min((device["expected_wait_s"] or 0.0 for device in devices if device["up"]), default=0.0)
-    with Console(stderr=True).status("trying strategies", spinner="line") as status:
+    with Console(stderr=True, quiet=not shown).status("trying strategies") as status:
         advice = advise_plan(
             plan,
             known=known,
@@ -134,7 +134,7 @@ def advice_for(
             value_node_s=value,
             samples=samples,
             qpu_wait_s=qpu_wait_s,
-            progress=lambda strategy: status.update(f"trying {strategy}") if shown else None,
+            progress=lambda strategy: status.update(f"trying {strategy}"),
         )
     return replace(advice, notes=(*advice.notes, *notes))
 
@@ -168,7 +168,7 @@ def _tell(advice: Advice, known: Known) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("cost", justify="right", no_wrap=True)
     for estimate in advice.estimates:
-        table.add_row(*_cells(estimate, advice.estimates[0]))
+        table.add_row(*_cells(estimate, advice.strategy))
     console.print(table)
     source = "earlier runs" if known.measured else "what is expected"
     console.print(
@@ -181,10 +181,9 @@ def _tell(advice: Advice, known: Known) -> None:
     console.print(f"{advice.flag}: {advice.reason}", markup=False, soft_wrap=True)
 
 
-def _cells(estimate: Estimate, best: Estimate) -> list[str]:
+def _cells(estimate: Estimate, chosen: str) -> list[str]:
     figures = [_figure(figure) for figure in (estimate.wall_s, estimate.node_s, estimate.qpu_s)]
-    dearer = estimate.cost_node_s / max(1e-9, best.cost_node_s) - 1
-    return [estimate.strategy, *figures, "best" if estimate is best else f"+{dearer:.0%}"]
+    return [estimate.strategy, *figures, "chosen" if estimate.strategy == chosen else f"{estimate.dearer:+.0%}"]
 
 
 def _figure(figure: Figure) -> str:

@@ -33,6 +33,7 @@ from qloom.worlds import world_entry
 def execute(plan: Plan, *, listener: Listener | None = None) -> Outcome:
     """Carry out a plan by StreamFlow, in a new run."""
     plan = replace(plan, engine="streamflow")
+    plan = replace(plan, engine="streamflow")
     _check(plan)
     streamflow = find_streamflow()
     plan.check()
