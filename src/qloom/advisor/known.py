@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from qloom.errors import TaskFailed
 from qloom.journal import home
@@ -14,9 +14,16 @@ from qloom.journal.results import ResultStore
 from qloom.model import QuantumWork, Work
 from qloom.runner import read_profile
 
-# Relative spread (sigma of a lognormal) of a duration, by what it is known from.
-MEASURED_SPREAD = 0.1
-EXPECTED_SPREAD = 0.5
+
+class Spread(NamedTuple):
+    """How far durations may be off (sigma of a lognormal): all work of a name together, and each by itself."""
+
+    name: float
+    work: float
+
+
+MEASURED = Spread(0.1, 0.1)
+EXPECTED = Spread(0.5, 0.2)
 
 
 class Durations(Protocol):
@@ -50,18 +57,18 @@ class Known:
         """The last run that did this very work."""
         return next((past for past in self._pasts if past.has(work)), None)
 
-    def seconds(self, work: Work | QuantumWork) -> tuple[float, float] | None:
+    def seconds(self, work: Work | QuantumWork) -> tuple[float, Spread] | None:
         """The duration and its spread: of the same work, as expected, or of other work of the same name."""
         past = self.past_of(work)
         measured_s = None if past is None else past.seconds(work)
         if measured_s is not None:
-            return measured_s, MEASURED_SPREAD
+            return measured_s, MEASURED
         if isinstance(work, QuantumWork):
-            return None if work.payload.seconds is None else (work.payload.seconds, EXPECTED_SPREAD)
+            return None if work.payload.seconds is None else (work.payload.seconds, EXPECTED)
         if work.task.expected_s is not None:
-            return work.task.expected_s, EXPECTED_SPREAD
+            return work.task.expected_s, EXPECTED
         named_s = self._by_name.get(work.task.name)
-        return None if named_s is None else (named_s, EXPECTED_SPREAD)
+        return None if named_s is None else (named_s, EXPECTED)
 
     def remember(self, memory: Memory, store: ResultStore) -> None:
         """Keep the results of a trial for the next one."""
@@ -83,7 +90,10 @@ class Known:
 
 
 class Drawn:
-    """Durations of one trial: each name is stretched by a factor of its own, the same under every strategy."""
+    """Durations of one trial: each name and each piece of work is stretched by a factor of its own.
+
+    They are the same under every strategy.
+    """
 
     def __init__(self, known: Known, seed: str) -> None:
         self._known = known
@@ -98,7 +108,10 @@ class Drawn:
             return None
         name = work.payload.name if isinstance(work, QuantumWork) else work.task.name
         seconds, spread = known
-        return seconds * Random(f"{self._seed} {name}").lognormvariate(-(spread**2) / 2, spread)
+        return seconds * self._factor(name, spread.name) * self._factor(work.id, spread.work)
+
+    def _factor(self, what: str, spread: float) -> float:
+        return Random(f"{self._seed} {what}").lognormvariate(-(spread**2) / 2, spread)
 
 
 class Replayed:
