@@ -104,7 +104,7 @@ def test_a_driver_starts_light():
 
 
 def test_a_missing_extra_is_named(monkeypatch):
-    monkeypatch.setattr(sys.modules["qloom.clustering.program"], "find_spec", lambda name: None)
+    monkeypatch.setattr(sys.modules["qloom.clustering.checks"], "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"qloom\[clustering\]"):
         run(program, blobs=100)
 

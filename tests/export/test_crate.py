@@ -9,7 +9,17 @@ import pytest
 import qloom
 from qloom.errors import InputError
 from qloom.export.crate import write_crate
-from tests.export.crates import require_sound
+from tests.export.crates import require_sound, require_valid
+
+JOB = """name = "job"
+files = ["data.txt"]
+[[phase]]
+kind = "classical"
+name = "count"
+[[phase.task]]
+command = ["sh", "-c", "wc -l data.txt > count.txt"]
+outputs = ["count.txt"]
+"""
 
 
 @pytest.mark.parametrize("strategy", ["workflow", "weave"])
@@ -27,10 +37,7 @@ def test_a_run_of_any_strategy_becomes_a_crate(tmp_path, strategy):
 
 def test_a_job_file_brings_its_inputs_and_outputs(tmp_path):
     (tmp_path / "data.txt").write_text("7\n")
-    (tmp_path / "job.toml").write_text(
-        'name = "job"\nfiles = ["data.txt"]\n[[phase]]\nkind = "classical"\n[[phase.task]]\n'
-        'command = ["sh", "-c", "wc -l data.txt > count.txt"]\noutputs = ["count.txt"]\n'
-    )
+    (tmp_path / "job.toml").write_text(JOB)
     outcome = qloom.run(str(tmp_path / "job.toml"))
     found = require_sound(write_crate(outcome.run, tmp_path / "crate"))
     assert {"@id": "inputs/data.txt"} in found["#run"]["object"]
@@ -47,6 +54,18 @@ def test_a_failed_run_says_why(tmp_path):
     found = require_sound(write_crate(outcome.run, tmp_path / "crate"))
     assert found["#run"]["actionStatus"].endswith("FailedActionStatus")
     assert "bad" in json.dumps(found["#run"]["error"])
+
+
+@pytest.mark.slow
+def test_a_validator_has_nothing_to_say(tmp_path):
+    (tmp_path / "data.txt").write_text('{"linear": {"a": -1}}')
+    ask = '[[phase]]\nkind = "quantum"\nname = "ask"\npayload = "data.txt"\nresult = "answer.json"\n'
+    fail = '[[phase]]\nkind = "classical"\nname = "fail"\n[[phase.task]]\ncommand = ["false"]\n'
+    (tmp_path / "job.toml").write_text(JOB + ask + fail)
+    outcome = qloom.run(str(tmp_path / "job.toml"))
+    states = [event["state"] for event in outcome.events if event["event"] in ("task_ended", "quantum_ended")]
+    assert states == ["done", "done", "failed"]
+    require_valid(write_crate(outcome.run, tmp_path / "crate"))
 
 
 def test_nothing_is_written_over(tmp_path):

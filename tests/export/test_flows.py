@@ -79,6 +79,26 @@ def test_parameters_and_the_iteration_are_filled_in():
     assert written["sensors.cwl"]["steps"]["report"]["in"]["iteration"] == "loop/iteration_out"
 
 
+def test_an_emulated_device_is_given_the_seed():
+    words = documents(flow_of(SENSORS, {}, 7))["tools/sample.cwl"]["arguments"]
+    assert words[words.index("--seed") + 1] == "7"
+
+
+def test_commands_are_wrapped_only_for_an_engine_that_wants_to_know():
+    plain = documents(flow_of(SENSORS, {}))["tools/problem.cwl"]["arguments"]
+    wrapped = documents(flow_of(SENSORS, {}, recorded=True))["tools/problem.cwl"]["arguments"]
+    own = wrapped.index("--") + 1
+    assert wrapped[own:] == plain
+    assert wrapped[3:own] == ["--name", "problem", "--output", "qubo.json", "--capture", "qubo.json", "--"]
+
+
+def test_a_task_with_ranks_is_refused(tmp_path):
+    text = '[[phase]]\nkind = "classical"\n[[phase.task]]\ncommand = ["./a.out"]\nranks = 4\n'
+    (tmp_path / "mpi.toml").write_text(f'name = "mpi"\n{text}')
+    with pytest.raises(InputError, match=r"has ranks.*begin its command with srun"):
+        flow_of(str(tmp_path / "mpi.toml"), {})
+
+
 def test_a_candidate_has_two_targets_where_a_broker_is():
     flow = placed(flow_of(SENSORS, {}), Places("slurm", "broker"))
     file = streamflow_file(flow, Places("slurm", "broker"))

@@ -1,52 +1,58 @@
-"""The plugin's own tests, in the environment that it lives in."""
+"""What is exported, by the engines themselves on this machine: cwltool, and StreamFlow with the plugin."""
 
 from __future__ import annotations
 
+import json
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from tests.streamflow.workflows import ADDING, ASKING
+from qloom.export import Places, flow_of, steps, write_cwl
+from qloom.export.solve import run_quantum_step
+from tests.streamflow.workflows import ADDING
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
 
-def test_the_tests_of_the_plugin_pass(streamflow):
-    command = [streamflow.parent / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
-    done = subprocess.run(command, cwd=ROOT / "plugins" / "streamflow", capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
+def call(engine, folder, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [engine.bin / words[0], *words[1:]]
+    return subprocess.run(command, cwd=folder, env=engine.environment, capture_output=True, text=True, timeout=300)
 
 
 def test_cwltool_runs_a_loop_to_its_condition(engine):
     workflow = engine.export(ADDING)
+    done = call(engine, workflow, "cwltool", "--enable-ext", "--outdir", "results", "adding.cwl", "inputs.yml")
+    assert done.returncode == 0, done.stderr
+    assert (workflow / "results" / "all.txt").read_text().split() == ["1", "2"]
+
+
+def test_cwltool_runs_clustering_and_gives_back_the_best_of_its_iterations(engine, tmp_path):
+    flow = flow_of("clustering", {"blobs": 60, "iterations": 2, "threshold": 0.99, "methods": "kmeans"}, seed=3)
+    folder = tmp_path / "c"
+    write_cwl(folder, flow, Places())
+    for name, content in flow.files.items():
+        (tmp_path / name).write_bytes(content)
+    steps.prepare(tmp_path)
+    for iteration in (1, 2):
+        steps.cluster(tmp_path, "kmeans", iteration)
+        steps.qubo(tmp_path, iteration)
+        run_quantum_step(tmp_path / "qubo.json", tmp_path / "answer.json", 100, None, [])
+        steps.score(tmp_path, iteration)
     for options in (["--validate"], ["--outdir", "results"]):
-        command = [engine.bin / "cwltool", "--enable-ext", *options, "adding.cwl", "inputs.yml"]
-        done = subprocess.run(
-            command, cwd=workflow, env=engine.environment, capture_output=True, text=True, timeout=120
-        )
+        done = call(engine, folder, "cwltool", "--enable-ext", *options, "clustering.cwl", "inputs.yml")
         assert done.returncode == 0, done.stderr
-    assert (workflow / "results" / "all.txt").read_text().split() == ["1", "2", "3"]
+    assert len(json.loads((folder / "results" / "summary.json").read_text())["iterations"]) == 2
+    for name in ("labels.csv", "summary.json"):
+        assert (folder / "results" / name).read_bytes() == (tmp_path / name).read_bytes()
 
 
-def test_streamflow_emulates_the_device_on_this_machine(engine):
-    workflow = engine.export(ASKING)
-    assert engine.run(workflow) == 0, (workflow / "log").read_text()
-    assert '"energy": -1.0' in (workflow / "results" / "answer.json").read_text()
-
-
-def test_what_is_written_for_clustering_is_valid(engine, tmp_path):
-    from qloom.export import Places, flow_of, write_cwl
-
+def test_streamflow_takes_what_is_written_and_refuses_an_unknown_location(engine, tmp_path):
     flow = flow_of("clustering", {"blobs": 60, "iterations": 2}, or_classical=True)
     write_cwl(tmp_path / "c", flow, Places("slurm", "broker"))
-    checks = (
-        ["cwltool", "--enable-ext", "--validate", "clustering.cwl"],
-        ["streamflow", "run", "--validate", "streamflow.yml"],
-    )
-    for name, *options in checks:
-        done = subprocess.run(
-            [engine.bin / name, *options], cwd=tmp_path / "c", capture_output=True, text=True, timeout=120
-        )
-        assert done.returncode == 0, done.stderr
+    done = call(engine, tmp_path / "c", "streamflow", "run", "--validate", "streamflow.yml")
+    assert done.returncode == 0, done.stderr
+    file = tmp_path / "c" / "streamflow.yml"
+    file.write_text(file.read_text().replace("deployment: here", "deployment: moon"))
+    done = call(engine, tmp_path / "c", "streamflow", "run", "streamflow.yml")
+    assert done.returncode == 1
+    assert "step /loop/judge is put on 'moon', and there is no such deployment: known are here" in done.stderr

@@ -17,7 +17,7 @@ ADDING = """
 name = "adding"
 [loop]
 max_iterations = 5
-until = { file = "sum.json", key = "sum", at_least = 3 }
+until = { file = "sum.json", key = "sum", at_least = 2 }
 [[phase]]
 kind = "classical"
 name = "add"
@@ -49,6 +49,34 @@ payload = "qubo.json"
 result = "answer.json"
 """
 
+LOOPING = """
+name = "looping"
+[loop]
+max_iterations = 5
+until = { file = "sum.json", key = "sum", at_least = 2 }
+[[phase]]
+kind = "classical"
+name = "add"
+[[phase.task]]
+command = ["sh", "-c", "echo {iteration} >> all.txt; echo '{{\\"sum\\":' {iteration} '}}' > sum.json"]
+outputs = ["all.txt", "sum.json"]
+[[phase.task]]
+command = ["sh", "-c", "echo '{{\\"linear\\": {{\\"a\\":' -{iteration} ', \\"b\\": 1}}}}' > qubo.json"]
+outputs = ["qubo.json"]
+[[phase]]
+kind = "quantum"
+name = "ask"
+payload = "qubo.json"
+result = "answer.json"
+[[phase]]
+kind = "classical"
+name = "report"
+when = "after"
+[[phase.task]]
+command = ["sh", "-c", "mkdir -p made && cat all.txt answer.json > made/report.txt"]
+outputs = ["made/report.txt"]
+"""
+
 CANDIDATE = (
     ASKING
     + """[phase.or_classical]
@@ -67,13 +95,17 @@ class Engine:
     testbed: Testbed | None = None
     started: list[subprocess.Popen] = field(default_factory=list)
 
-    def export(self, text: str, name: str = "w", **places) -> Path:
-        """The CWL folder of a job file."""
+    def jobfile(self, text: str, name: str = "w") -> str:
+        """A job file, with a QUBO beside it."""
         file = self.folder / f"{name}.toml"
         file.write_text(text)
         (self.folder / "qubo.json").write_text('{"linear": {"a": -1, "b": -1}, "quadratic": [["a", "b", 3]]}')
+        return str(file)
+
+    def export(self, text: str, name: str = "w", **places) -> Path:
+        """The CWL folder of a job file."""
         target = self.folder / name
-        write_cwl(target, flow_of(str(file), {}), Places(**places))
+        write_cwl(target, flow_of(self.jobfile(text, name), {}), Places(**places))
         return target
 
     def start(self, workflow: Path) -> subprocess.Popen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -71,7 +72,30 @@ def quantum(
     if send:
         print(f"answered by {send_quantum_step(payload, result, shots, seconds, device, instead or [])}")
     else:
-        print(f"answered by {run_quantum_step(payload, result, shots, seconds, instead or [], seed)}")
+        print(f"answered by {run_quantum_step(payload, result, shots, seconds, instead or [], seed, device)}")
+
+
+@app.command()
+def command(
+    words: Annotated[list[str], typer.Argument(help="After --: the command.")],
+    name: Annotated[str, typer.Option(help="The task's name.")] = "command",
+    output: Annotated[list[str], typer.Option(help="A file that it makes. Repeatable.")] = [],  # noqa: B006
+    capture: Annotated[list[str], typer.Option(help="One that the program reads. Repeatable.")] = [],  # noqa: B006
+    quantum: Annotated[bool, typer.Option("--quantum", help="It talks to the device itself.")] = False,
+    seconds: Annotated[float | None, typer.Option(help="Of a quantum one: its expected time.")] = None,
+    device: Annotated[str | None, typer.Option(help="Of a quantum one: the device it is meant for.")] = None,
+) -> None:
+    """A job file's command as it is; if an engine of qloom's looks for it, what it made is noted."""
+    from qloom.export.jobfiles import task_of
+    from qloom.export.records import perform_command
+    from qloom.model import Payload
+
+    task = task_of(words, name, capture)
+    payload = Payload("command", task, seconds=seconds, device=device, name=name) if quantum else None
+    done = perform_command(task, output, payload)
+    print(done.stdout, end="")
+    print(done.stderr, end="", file=sys.stderr)
+    raise typer.Exit(done.exit_code)
 
 
 @app.command()

@@ -6,20 +6,18 @@ partition that follows. The loop ends when the score passes a threshold; otherwi
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from qloom.clustering import tasks
 from qloom.clustering.answer import repair
+from qloom.clustering.checks import checked_points
 from qloom.clustering.clusterings import prepare
-from qloom.clustering.data import Data, load
-from qloom.clustering.data import blobs as make_blobs
 from qloom.clustering.optimum import gap as gap_to
 from qloom.clustering.optimum import optimum
 from qloom.clustering.output import write_all
 from qloom.clustering.overlap import Labels, cells_of
 from qloom.clustering.parameters import Ranges
-from qloom.clustering.qubo import PENALTIES, WEIGHTS, graph, model, partial_labels
+from qloom.clustering.qubo import graph, model, partial_labels
 from qloom.clustering.report import Outcome, chosen_clusters, repair_report, result_of
 from qloom.clustering.scoring import Scoring
 from qloom.errors import InputError
@@ -68,14 +66,7 @@ async def program(
     `gap` reports what each answer misses of the exact optimum, for QUBOs of up to 100 variables.
     `plot` is png, svg or nothing.
     """
-    _require_extra()
-    whole = {"iterations": iterations, "k_min": k_min, "k_max": k_max, "linkage_k": linkage_k, "min_pts": min_pts}
-    whole |= {"shots": shots, "exact_limit": exact_limit, "sample": sample, "threads": threads}
-    _require_numbers(whole, {"threshold": threshold, "quantum_s": quantum_s, "eps_min": eps_min, "eps_max": eps_max})
-    if not all(isinstance(value, bool) for value in (score, gap, speculate)):
-        raise InputError("score, gap and speculate are true or false")
-    source = _source(data, blobs, label)
-    _check(iterations, shots, weights, penalty, plot, eps_min, eps_max)
+    source = checked_points(locals())  # which are the parameters, so far
     listed = methods if isinstance(methods, list) else str(methods).split(",")
     names = [str(name).strip() for name in listed if str(name).strip()]
     eps = None if eps_min is None or eps_max is None else (float(eps_min), float(eps_max))
@@ -139,49 +130,3 @@ async def program(
     if job.output_dir is not None:
         result["files"] = write_all(job.output_dir, source, best.labels, result, plot)
     return result
-
-
-def _require_extra() -> None:
-    """Say before anything runs what workers would only find out later."""
-    missing = [name for name in ("numba", "quitefastmst", "scipy") if find_spec(name) is None]
-    if missing:
-        raise InputError(f"{', '.join(missing)}: not installed", hint='pip install "qloom[clustering]"')
-
-
-def _require_numbers(whole: dict[str, Any], real: dict[str, Any]) -> None:
-    """Parameters come from the command line: say which one is no number before anything runs."""
-    for name, value in whole.items():
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InputError(f"{name} must be a whole number, not {value!r}", hint=f"--set {name}=4")
-    for name, value in real.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise InputError(f"{name} must be a number, not {value!r}", hint=f"--set {name}=0.5")
-
-
-def _source(data: str | None, blobs: int | None, label: str | int | None) -> Data:
-    if (data is None) == (blobs is None):
-        raise InputError("one of data and blobs is needed", hint="--set data=points.csv or --set blobs=80000")
-    if blobs is not None:
-        return make_blobs(blobs)
-    return load(str(data), label)
-
-
-def _check(
-    iterations: int,
-    shots: int,
-    weights: str,
-    penalty: str | None,
-    plot: str | None,
-    eps_min: float | None,
-    eps_max: float | None,
-) -> None:
-    if iterations < 1 or shots < 1:
-        raise InputError("iterations and shots must be at least 1")
-    if weights not in WEIGHTS:
-        raise InputError(f"there are no weights {weights!r}", hint=" or ".join(WEIGHTS))
-    if penalty is not None and penalty not in PENALTIES:
-        raise InputError(f"there is no penalty {penalty!r}", hint=" or ".join(PENALTIES))
-    if plot not in (None, "", "png", "svg"):
-        raise InputError(f"plot must be png, svg or empty, not {plot!r}")
-    if (eps_min is None) != (eps_max is None):
-        raise InputError("eps_min and eps_max belong together", hint="give both or none")

@@ -6,13 +6,10 @@ import inspect
 import io
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qloom.errors import InputError
 from qloom.export.flow import COMPUTE, ONE_NODE, QUANTUM, Flow, Payload, Step, Until
-
-if TYPE_CHECKING:
-    from qloom.clustering.data import Data
 
 EVERY = ("settings.json", "points.npy", "truth.npy")
 LEFT_OUT = ("data", "blobs", "label", "plot", "speculate")  # the points are a file here, and nothing runs early
@@ -21,6 +18,7 @@ MADE_BY_SCORE = ("state.json", "best.npy", "labels.csv", "summary.json", "status
 
 def flow_of_clustering(given: dict[str, Any], seed: int, *, or_classical: bool = False) -> Flow:
     """The flow of the clustering program with these parameters."""
+    from qloom.clustering.checks import checked_points
     from qloom.clustering.program import program
     from qloom.export.steps import Settings
 
@@ -31,7 +29,7 @@ def flow_of_clustering(given: dict[str, Any], seed: int, *, or_classical: bool =
     bound.apply_defaults()
     values = dict(bound.arguments)
     del values["job"]
-    data = _checked_data(values)
+    data = checked_points(values)
     parameters = {name: value for name, value in values.items() if name not in LEFT_OUT}
     settings = Settings(data, parameters, seed)
     methods = list(settings.ranges.methods)
@@ -70,19 +68,6 @@ def flow_of_clustering(given: dict[str, Any], seed: int, *, or_classical: bool =
         loops=True,
         results=("labels.csv", "summary.json"),
     )
-
-
-def _checked_data(values: dict[str, Any]) -> Data:
-    """The points, after the checks that the program makes before anything runs."""
-    from qloom.clustering.program import _check, _require_extra, _require_numbers, _source
-
-    numbers = ("iterations", "k_min", "k_max", "linkage_k", "min_pts", "shots", "exact_limit", "sample", "threads")
-    reals = ("threshold", "quantum_s", "eps_min", "eps_max")
-    _require_extra()
-    _require_numbers({name: values[name] for name in numbers}, {name: values[name] for name in reals})
-    checked = ("iterations", "shots", "weights", "penalty", "plot", "eps_min", "eps_max")
-    _check(**{name: values[name] for name in checked})
-    return _source(values["data"], values["blobs"], values["label"])
 
 
 def _npy(array: Any) -> bytes:

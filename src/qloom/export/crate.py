@@ -173,10 +173,9 @@ class _Crate:
         named = [value for value in self._start["parameters"].values() if isinstance(value, str)]
         paths = [Path(value) for value in named if Path(value).is_file()]
         if str(self._start["program"]).endswith(".toml"):
-            from qloom.export.jobfiles import flow_of_jobfile
+            from qloom.export.jobfiles import input_files
 
-            flow = flow_of_jobfile(Path(self._start["program"]), self._start["parameters"])
-            paths += [path for path in flow.files.values() if isinstance(path, Path)]
+            paths += input_files(Path(self._start["program"]), self._start["parameters"]).values()
         return [self._add(path, f"inputs/{path.name}") for path in paths]
 
     def _outputs(self) -> list[Entity]:

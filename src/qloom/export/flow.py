@@ -28,6 +28,7 @@ class Payload:
     candidate: bool = False  # a classical location will do while the device is away
     or_classical: tuple[str, ...] = ()  # what runs there; a solver of qloom's own if nothing is named
     classical_s: float | None = None  # how long that takes
+    seed: int = 0  # of an emulated device
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Step:
         words = ["qloom", "step", "quantum", sent.file, sent.result]
         for option, value in (("--shots", sent.shots), ("--seconds", sent.seconds), ("--device", sent.device)):
             words += [option, str(value)] if value is not None else []
+        words += ["--seed", str(sent.seed)] if sent.seed else []
         return (*words, *(("--", *sent.or_classical) if sent.candidate and sent.or_classical else ()))
 
 

@@ -8,14 +8,16 @@ from typing import Any
 from qloom.errors import InputError
 from qloom.export.flow import COMPUTE, ONE_NODE, QUANTUM, Flow, Payload, Step, Until, require_distinct
 from qloom.jobfile import program_from
-from qloom.jobfile.model import LIMITS, ClassicalPhase, PayloadPhase, Phase, QuantumCommandPhase, TaskTable
+from qloom.jobfile.files import WorkDirectory
+from qloom.jobfile.model import LIMITS, ClassicalPhase, JobFile, PayloadPhase, Phase, QuantumCommandPhase, TaskTable
 from qloom.jobfile.model import Until as Condition
-from qloom.jobfile.read import read_jobfile
+from qloom.jobfile.read import read_by_program, read_jobfile
 from qloom.jobfile.template import as_text, fill
+from qloom.model import Task, command
 
 
-def flow_of_jobfile(path: Path, given: dict[str, Any]) -> Flow:
-    """The flow of a job file, with these parameters."""
+def flow_of_jobfile(path: Path, given: dict[str, Any], seed: int = 0, *, recorded: bool = False) -> Flow:
+    """The flow of a job file; its commands leave records of what they made if they are to be `recorded`."""
     path = path.resolve()
     file = read_jobfile(path)
     for name in given:
@@ -23,13 +25,12 @@ def flow_of_jobfile(path: Path, given: dict[str, Any]) -> Flow:
             known = ", ".join(file.parameters) or "none"
             raise InputError(f"{path}: there is no parameter {name!r}", hint=f"it takes: {known}")
     program_from(path).check_parameters(given)  # type: ignore[attr-defined]
-    values = {name: as_text(given.get(name, default)) for name, default in file.parameters.items()}
-    reader = _Reader(path, values)
+    reader = _Reader(path, _values(file, given), seed, read_by_program(file) if recorded else None)
     phases = {when: tuple(reader.steps(place, phase) for place, phase in file.phases(when)) for when in WHEN}
     loop = file.loop
     flow = Flow(
         name=file.name,
-        files={reader.text(name): path.parent / reader.text(name) for name in file.files},
+        files={**input_files(path, given)},
         before=phases["before"],
         body=phases["loop"],
         after=phases["after"],
@@ -40,14 +41,33 @@ def flow_of_jobfile(path: Path, given: dict[str, Any]) -> Flow:
     return require_distinct(flow)
 
 
+def input_files(path: Path, given: dict[str, Any]) -> dict[str, Path]:
+    """The files that a job file brings, by the names that its commands see."""
+    file = read_jobfile(path)
+    names = [fill(name, {"source": str(path.parent), **_values(file, given)}) for name in file.files]
+    return {name: path.parent / name for name in names}
+
+
+def _values(file: JobFile, given: dict[str, Any]) -> dict[str, str]:
+    return {name: as_text(given.get(name, default)) for name, default in file.parameters.items()}
+
+
 WHEN: tuple[Any, ...] = ("before", "loop", "after")
+
+
+def task_of(words: list[str], name: str, captured: list[str]) -> Task:
+    """A step's command as the task that the job file's program asks for: the journal knows both as one."""
+    return command(*words, name=name, cwd=WorkDirectory(Path.cwd()), capture=tuple(captured))
 
 
 class _Reader:
     """Phases as steps; parameters are filled in, the number of the iteration is left open."""
 
-    def __init__(self, path: Path, values: dict[str, str]) -> None:
+    def __init__(self, path: Path, values: dict[str, str], seed: int, captured: list[str] | None) -> None:
+        self._path = path
         self._values = {"source": str(path.parent), "iteration": "{iteration}", **values}
+        self._seed = seed
+        self._captured = captured  # files that the program reads; None: nobody asks what commands made
 
     def text(self, template: str) -> str:
         """A text without parameters."""
@@ -66,7 +86,9 @@ class _Reader:
             case PayloadPhase():
                 return (self._payload(phase, label),)
             case QuantumCommandPhase():
-                words = tuple(map(self.text, phase.command))
+                said = [] if phase.expected_s is None else ["--seconds", str(phase.expected_s)]
+                said += [] if phase.device is None else ["--device", phase.device]
+                words = self._words(phase.command, label, phase.outputs, "--quantum", *said)
                 return (Step(label, QUANTUM, words, outputs=tuple(map(self.text, phase.outputs))),)
 
     def until(self, until: Condition) -> Until:
@@ -74,11 +96,26 @@ class _Reader:
         limit = next(limit for limit in LIMITS if limit in until.model_fields_set)
         return Until(self.text(until.file), until.key, limit, getattr(until, limit))
 
+    def _words(self, words: list[str], label: str, outputs: list[str], *options: str) -> tuple[str, ...]:
+        """The command, which is handed to `qloom step command` if somebody asks what it made."""
+        own = tuple(map(self.text, words))
+        if self._captured is None:
+            return own
+        made = [word for output in outputs for word in ("--output", self.text(output))]
+        made += [word for name in outputs if name in self._captured for word in ("--capture", self.text(name))]
+        return ("qloom", "step", "command", "--name", label, *made, *options, "--", *own)
+
     def _step(self, table: TaskTable, label: str, several: bool) -> Step:
+        name = table.name or label
+        if table.ranks:
+            raise InputError(
+                f"{self._path}: task {name} has ranks, and who starts them is the engine's affair",
+                hint="leave out ranks and begin its command with srun or mpirun",
+            )
         return Step(
-            table.name or label,
+            name,
             COMPUTE if several or table.nodes > 1 else ONE_NODE,
-            tuple(map(self.text, table.command)),
+            self._words(table.command, name, table.outputs),
             outputs=tuple(map(self.text, table.outputs)),
             nodes=table.nodes,
             cpus=table.cpus,
@@ -96,5 +133,6 @@ class _Reader:
             instead is not None,
             tuple(map(self.text, instead.command)) if instead is not None else (),
             instead.expected_s if instead is not None else None,
+            self._seed,
         )
         return Step(label, QUANTUM, payload=payload, outputs=(payload.result,))

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from qloom.journal.content import task_key
+from qloom.journal.content import payload_key, task_key
 from qloom.journal.results import ResultStore, write_atomically
-from qloom.model import Task
+from qloom.model import CommandResult, Payload, Task
 from qloom.shared import Shared
+from qloom.worlds.worker import run_command
 
 FOLDER = "QLOOM_RECORDS"
+OUTPUT = "QLOOM_OUTPUT"  # the job's own work directory, where resumed runs and users look for files
 STEP = "QLOOM_STEP"  # the engine's name for the step, set by the connectors of qloom-streamflow
 
 
@@ -26,7 +30,6 @@ class Record:
     """One piece of work that a step did; the journal knows it by its content."""
 
     step: str
-    kind: str  # "classical" | "quantum"
     key: str
     name: str
     began_us: int
@@ -34,23 +37,47 @@ class Record:
     result: dict[str, Any]  # how it was kept
 
 
+def is_recorded() -> bool:
+    """Whether an engine of qloom's looks for records."""
+    return bool(os.environ.get(FOLDER))
+
+
 def perform(task: Task) -> Any:
     """Run a task of a program here, as a node would, and record it."""
     function: Any = getattr(task.function, "function", task.function)
     began_us = time.time_ns() // 1000
     result = function(*(value.value if isinstance(value, Shared) else value for value in task.args), **task.kwargs)
-    record("classical", task_key(task), task.name, result, began_us)
+    record(task_key(task), task.name, result, began_us)
     return result
 
 
-def record(kind: str, key: str, name: str, result: Any, began_us: int) -> None:
+def perform_command(task: Task, outputs: Iterable[str], payload: Payload | None = None) -> CommandResult:
+    """Run a command here, keep its files and record it: by what it is, or as the answer to a `payload`."""
+    began_us = time.time_ns() // 1000
+    result = CommandResult(**run_command(list(task.command or ()), None, dict(task.env), list(task.capture)))
+    if result.exit_code == 0:
+        if folder := os.environ.get(OUTPUT):
+            _copy(outputs, Path(folder))
+        record(task_key(task) if payload is None else payload_key(payload), task.name, result, began_us)
+    return result
+
+
+def _copy(names: Iterable[str], folder: Path) -> None:
+    for name in names:
+        if Path(name).is_file():
+            target = folder / name
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.copy(name, target)
+
+
+def record(key: str, name: str, result: Any, began_us: int) -> None:
     """Leave a record, if anybody looks for it."""
     folder = os.environ.get(FOLDER)
     if not folder:
         return
     ended_us = time.time_ns() // 1000
     kept = ResultStore(Path(folder).parent / "results").keep(result)
-    made = Record(os.environ.get(STEP, ""), kind, key, name, began_us, ended_us, kept)
+    made = Record(os.environ.get(STEP, ""), key, name, began_us, ended_us, kept)
     path = Path(folder) / f"{ended_us}-{os.getpid()}-{key}.json"
     write_atomically(path, json.dumps(asdict(made)).encode())
 

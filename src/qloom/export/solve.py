@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from qloom.errors import JobError, PayloadError
+from qloom.export.records import is_recorded, perform_command, record
 from qloom.jobfile.qubofile import read_qubo, write_sample
 from qloom.journal.content import digest, payload_key
 from qloom.journal.results import write_atomically
-from qloom.model import Payload, Sample
+from qloom.model import Payload, Sample, command
 
 
 def run_quantum_step(
-    payload: Path, result: Path, shots: int, seconds: float | None, instead: list[str], seed: int = 0
+    payload: Path,
+    result: Path,
+    shots: int,
+    seconds: float | None,
+    instead: list[str],
+    seed: int = 0,
+    device: str | None = None,
 ) -> str:
     """Make the answer of a payload; returns who made it."""
     if instead:
-        code = subprocess.run(instead, check=False).returncode
-        if code != 0:
-            raise JobError(f"{instead[0]}, in place of the device, exited with {code}")
-        if not result.is_file():
+        asked = read_payload(payload, shots, seconds, device)[0] if is_recorded() else None
+        done = perform_command(command(*instead, capture=(str(result),)), (), asked)
+        print(done.stdout, end="")
+        print(done.stderr, end="", file=sys.stderr)
+        if done.exit_code != 0:
+            raise JobError(f"{instead[0]}, in place of the device, exited with {done.exit_code}")
+        if str(result) not in done.files:
             raise JobError(f"{instead[0]}, in place of the device, did not make {result}")
         return instead[0]
-    sent, own_seed = _read(payload, shots, seconds)
-    began_s = time.monotonic()
+    sent, own_seed = read_payload(payload, shots, seconds, device)
+    began_us = time.time_ns() // 1000
     sample = _solved(sent, own_seed if own_seed is not None else _seed_of(sent, seed))
-    time.sleep(max(0.0, (sent.seconds or 0.0) - (time.monotonic() - began_s)))  # an emulated device takes its time
+    took_s = time.time_ns() / 1e9 - began_us / 1e6
+    time.sleep(max(0.0, (sent.seconds or 0.0) - took_s))  # an emulated device takes its time
     write_atomically(result, write_sample(sample))
+    record(payload_key(sent), payload.stem, sample, began_us)
     return "annealing"
 
 
@@ -43,7 +55,7 @@ def send_quantum_step(
     """
     from qloom.broker.sync import SyncBrokerClient
 
-    sent, seed = _read(payload, shots, seconds)
+    sent, seed = read_payload(payload, shots, seconds, device)
     form = {"kind": sent.kind, "body": sent.body, "shots": sent.shots, "seconds": sent.seconds, "name": payload.stem}
     options = {"options": {"seed": seed}} if seed is not None else {}
     if not sent.body["linear"]:
@@ -54,7 +66,7 @@ def send_quantum_step(
             view for view in broker.devices() if device in (None, view["name"]) and view["up"] and not view["held"]
         ]
         if instead and not usable:
-            return run_quantum_step(payload, result, shots, seconds, instead)
+            return run_quantum_step(payload, result, shots, seconds, instead, device=device)
         task = broker.submit({**form, **options}, device=device)["id"]
         try:
             answer = broker.result(task)
@@ -70,7 +82,16 @@ def _label(name: Any) -> Any:
     return tuple(name) if isinstance(name, list) else name
 
 
-def _read(path: Path, shots: int, seconds: float | None) -> tuple[Payload, int | None]:
+def read_answer(path: Path, sent: Payload) -> Sample:
+    """The sample that a step's result file holds, with the names that its payload has."""
+    answer = json.loads(path.read_bytes())
+    values = {name: int(answer["sample"][str(name)]) for name, _ in sent.body["linear"]}
+    return Sample(values, float(answer["energy"]))
+
+
+def read_payload(
+    path: Path, shots: int = 100, seconds: float | None = None, device: str | None = None
+) -> tuple[Payload, int | None]:
     """A file that holds a QUBO, or one in the envelope that brokers take, with its seed."""
     try:
         content: Any = json.loads(path.read_bytes())
@@ -81,9 +102,9 @@ def _read(path: Path, shots: int, seconds: float | None) -> tuple[Payload, int |
     if isinstance(content, dict) and {"kind", "body"} <= content.keys():
         if content["kind"] != "qubo":
             raise PayloadError(f"{path}: only a QPU can run {content['kind']!r}", hint="put the step on a QPU")
-        sent = Payload("qubo", content["body"], content.get("shots", shots), content.get("seconds", seconds))
+        sent = Payload("qubo", content["body"], content.get("shots", shots), content.get("seconds", seconds), device)
         return sent, content.get("options", {}).get("seed")
-    return read_qubo(path.name, json.dumps(content).encode(), shots=shots, seconds=seconds, device=None), None
+    return read_qubo(path.name, json.dumps(content).encode(), shots=shots, seconds=seconds, device=device), None
 
 
 def _solved(sent: Payload, seed: int) -> Sample:

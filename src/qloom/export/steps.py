@@ -12,7 +12,6 @@ Each step runs the program's own tasks in the current folder, and all of them to
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from qloom.clustering.qubo import Graph, graph, model, partial_labels
 from qloom.clustering.report import Outcome, chosen_clusters, repair_report, result_of
 from qloom.clustering.scoring import Scoring
 from qloom.errors import InputError
-from qloom.export.records import perform, record
+from qloom.export.records import perform
 from qloom.journal.content import digest, payload_key
 from qloom.model import Payload, Sample, call
 from qloom.payload import qubo as as_payload
@@ -155,7 +154,6 @@ def score(folder: Path, iteration: int) -> None:
         payload, key = _asked(overlaps, given)
         state["asked"].append(key)
         sample = Sample({name: int(answer["sample"][name]) for name, _ in payload.body["linear"]}, answer["energy"])
-        record("quantum", key, payload.name, sample, time.time_ns() // 1000)
         rank = _partition(folder, settings, scoring, overlaps, sample, tried, state)
     reached = given["score"] and rank is not None and rank > given["threshold"]
     write_json(folder / "state.json", state)

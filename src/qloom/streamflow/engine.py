@@ -1,4 +1,4 @@
-"""`qloom run clustering --strategy workflow --engine streamflow`: the exported workflow, with qloom's journal.
+"""`qloom run PROGRAM --strategy workflow --engine streamflow`: the exported workflow, with qloom's journal.
 
 StreamFlow runs the steps. What they computed is found again by its content, so that the program itself, replayed over
 it, gives the result: the same as if the built-in engine had run it, or an error if a step computed something else.
@@ -18,7 +18,7 @@ from qloom.export.flow import COMPUTE, ONE_NODE, QUANTUM
 from qloom.export.folder import write_cwl
 from qloom.export.load import flow_of
 from qloom.export.places import USUAL, Places
-from qloom.export.records import FOLDER
+from qloom.export.records import FOLDER, OUTPUT
 from qloom.journal import home
 from qloom.journal.file import Journal, read_events
 from qloom.model import Task
@@ -32,7 +32,6 @@ from qloom.worlds import world_entry
 
 def execute(plan: Plan, *, listener: Listener | None = None) -> Outcome:
     """Carry out a plan by StreamFlow, in a new run."""
-    plan = replace(plan, engine="streamflow")
     plan = replace(plan, engine="streamflow")
     _check(plan)
     streamflow = find_streamflow()
@@ -52,11 +51,6 @@ def _check(plan: Plan) -> None:
         )
     if plan.world not in ("local", "slurm"):
         raise InputError(f"StreamFlow cannot run in the {plan.world} world", hint="--world local or slurm")
-    if plan.program.source != "clustering":
-        raise InputError(
-            f"{plan.program.source}: StreamFlow would not tell the journal what its steps computed",
-            hint="qloom export cwl writes it for StreamFlow; or run it without --engine",
-        )
 
 
 def places_of(site: Site, world: str, folder: Path) -> Places:
@@ -127,18 +121,20 @@ class _Run:
         recorder.record("job_submitted")
         folder = self._directory / "streamflow" / name
         places = places_of(self._plan.site, self._plan.world, folder)
-        plan = replace(self._plan, seed=self._plan.seed + number)
-        write_cwl(folder, flow_of(plan.program.source, plan.parameters, plan.seed), places)
+        seed = self._plan.seed + number
+        flow = flow_of(self._plan.program.source, self._plan.parameters, seed, recorded=True)
+        write_cwl(folder, flow, places)
         records = self._directory / f"records-{name}"
         records.mkdir(mode=0o700)
         device = self._plan.site.qpus[0] if self._plan.site.qpus else None
         shares = 1 if self._plan.world == "slurm" else device.shares if device else 1
-        translator = Translator(
-            records, folder / "steps.jsonl", recorder, told, device.name if device else "qpu", shares
-        )
+        usual = device.name if device else "qpu"
+        log = folder / "steps.jsonl"
+        translator = Translator(flow, records, log, recorder, journal.results, told, usual, shares)
+        given = {FOLDER: str(records), OUTPUT: str((self._directory / "output" / name).resolve())}
         command = [str(self._streamflow), "run", "--name", name, "--outdir", "results", "streamflow.yml"]
         try:
-            await run_streamflow(command, folder, step_environment(**{FOLDER: str(records)}), translator.look)
+            await run_streamflow(command, folder, step_environment(**given), translator.look)
             translator.write()
         except (asyncio.CancelledError, JobError) as error:
             translator.look()

@@ -1,7 +1,8 @@
 """From what StreamFlow's connectors and the steps have noted to the events of the journal.
 
 Connectors note when a step asked for its place, got it and ended; steps note the program's tasks that they ran, with
-their results. The journal is written whenever no step is under way, in the order of time.
+their results; what a broker answered is read from the step's files. The journal is written whenever no step is under
+way, in the order of time.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from qloom.export.flow import Flow, Payload, identifier
 from qloom.export.records import Record, read_records
-from qloom.journal.content import digest
+from qloom.export.solve import read_answer, read_payload
+from qloom.journal.content import digest, payload_key
 from qloom.journal.file import Recorder
+from qloom.journal.results import ResultStore
 from qloom.model import QpuHold
 from qloom.worlds.slurm.hostlist import expand
 
@@ -60,11 +64,23 @@ class Translator:
     """The journal of one job, from its notes."""
 
     def __init__(
-        self, folder: Path, log: Path, recorder: Recorder, clock: ToldClock, device: str, shares: int
+        self,
+        flow: Flow,
+        folder: Path,
+        log: Path,
+        recorder: Recorder,
+        results: ResultStore,
+        clock: ToldClock,
+        device: str,
+        shares: int,
     ) -> None:
+        self._payloads: dict[str, Payload] = {
+            identifier(step.name): step.payload for step in flow.steps() if step.payload is not None
+        }
         self._folder = folder
         self._log = log
         self._recorder = recorder
+        self._results = results
         self._clock = clock
         self._device = device
         self._shares = shares
@@ -73,7 +89,6 @@ class Translator:
         self._steps: dict[str, _Step] = {}
         self._made = 0
         self._asked: Counter[str] = Counter()
-        self._answers: list[Record] = []
         self.reasons: list[str] = []
 
     def look(self) -> None:
@@ -81,15 +96,13 @@ class Translator:
         for note in self._new_notes():
             self._take(note)
         for record in read_records(self._folder, self._known):
-            if record.kind == "quantum":
-                self._answers.append(record)
-            elif record.step in self._steps:
+            if record.step in self._steps:
                 self._steps[record.step].records.append(record)
-        if not any(step.notes[-1]["event"] != "ended" for step in self._steps.values()) and not self._unanswered():
+        if not any(step.notes[-1]["event"] != "ended" for step in self._steps.values()):
             self.write()
 
     def write(self) -> None:
-        """Write what there is; a quantum step whose answer nobody took up did not end well."""
+        """Write what there is."""
         events = [event for step in self._steps.values() for event in self._events(step)]
         self._steps.clear()
         for at_us, _, name, fields in sorted(events, key=lambda event: event[:2]):
@@ -120,11 +133,16 @@ class Translator:
         self._steps[name].notes.append(note)
         if note["event"] == "ended" and note.get("reason"):
             self.reasons.append(f"step {name}: {note['reason']}")
+        if "payload" in note:
+            self._steps[name].records.append(self._answer(name, note))
 
-    def _unanswered(self) -> bool:
-        """Whether a device has answered and the step that reads the answer has not said so yet."""
-        waiting = [step for step in self._steps.values() if step.device and step.notes[-1].get("state") == "done"]
-        return len(waiting) > len(self._answers)
+    def _answer(self, step: str, note: Note) -> Record:
+        """What a broker answered, from the files of the step."""
+        asked = self._payloads.get(_name_of(step))
+        said = (asked.shots or 100, asked.seconds, asked.device) if asked is not None else ()
+        sent, _ = read_payload(Path(note["payload"]), *said)
+        kept = self._results.keep(read_answer(Path(note["result"]), sent))
+        return Record(step, payload_key(sent), _name_of(step), note["at_us"], note["at_us"], kept)
 
     def _events(self, step: _Step) -> list[Told]:
         """What a step did."""
@@ -158,12 +176,11 @@ class Translator:
         events: list[Told] = []
         for record in step.records:
             work = self._work(record.key)
-            start_us = min(max(record.began_us, began_us), last["at_us"])
-            end_us = min(max(record.ended_us, start_us), last["at_us"])
+            start_us, end_us = _within(record, began_us, last["at_us"])
             events.append((start_us, 2, "task_started", {"work": work, "name": record.name, "nodes": nodes}))
             events.append((end_us, 3, "task_ended", {"work": work, "state": "done", "result": record.result}))
         if last.get("state") != "done":
-            work, name = self._work(digest("step", last["step"])), last["step"].split("/")[-2]
+            work, name = self._work(digest("step", last["step"])), _name_of(last["step"])
             state = "failed" if last.get("state") == "failed" else "dropped"
             error = last.get("reason", "it did not end") if state == "failed" else None
             events.append((began_us, 2, "task_started", {"work": work, "name": name, "nodes": nodes}))
@@ -171,17 +188,19 @@ class Translator:
         return events
 
     def _quantum(self, step: _Step, began_us: int, last: Note) -> list[Told]:
-        queued_us = step.notes[0]["at_us"] if step.broker else began_us
-        answer = self._answers.pop(0) if last.get("state") == "done" and self._answers else None
+        queued_us, ended_us = step.notes[0]["at_us"] if step.broker else began_us, last["at_us"]
+        answer = step.records[-1] if last.get("state") == "done" and step.records else None
+        if answer and not step.broker:  # a device that a step holds is busy for a part of that time
+            began_us, ended_us = _within(answer, began_us, ended_us)
         key = answer.key if answer else digest("step", last["step"])
         told = {"work": self._work(key), "device": step.device}
         state = "done" if answer else "failed" if last.get("state") == "failed" else "cancelled"
         ended = {"state": state, "result": answer.result if answer else None, "error": last.get("reason")}
-        name = answer.name if answer else "quantum"
+        name = _name_of(last["step"])
         return [
             (queued_us, 2, "quantum_queued", {**told, "name": name, "hold": self._hold(step)}),
             (began_us, 2, "quantum_started", told),
-            (last["at_us"], 3, "quantum_ended", {**told, **ended}),
+            (ended_us, 3, "quantum_ended", {**told, **ended}),
         ]
 
     def _hold(self, step: _Step) -> str:
@@ -192,3 +211,14 @@ class Translator:
     def _work(self, key: str) -> str:
         self._asked[key] += 1
         return f"{key}.{self._asked[key] - 1}"
+
+
+def _within(record: Record, began_us: int, ended_us: int) -> tuple[int, int]:
+    """When the work of a record began and ended, inside the time that its step had: clocks of nodes differ."""
+    start_us = min(max(record.began_us, began_us), ended_us)
+    return start_us, min(max(record.ended_us, start_us), ended_us)
+
+
+def _name_of(step: str) -> str:
+    """A step's own name in StreamFlow's: `/loop/NAME/0.1`."""
+    return step.split("/")[-2]

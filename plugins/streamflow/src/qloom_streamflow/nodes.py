@@ -62,7 +62,7 @@ class NodesConnector(LocalConnector):
             for name in self._nodes
         }
 
-    async def run(  # type: ignore[override]
+    async def run(
         self,
         location: ExecutionLocation,
         command: MutableSequence[str],

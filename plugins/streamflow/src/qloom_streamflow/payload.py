@@ -22,6 +22,7 @@ class QuantumStep:
     """What is sent, and where the answer goes."""
 
     form: dict[str, Any]
+    payload: Path
     result: Path
     empty: bool  # a QUBO without variables: its answer is known
 
@@ -53,15 +54,16 @@ def read_step(step: str, command: list[str], workdir: str | None) -> QuantumStep
         raise WorkflowExecutionException(f"Step {step}: its payload cannot be read: {error}") from None
     body = form["body"]
     empty = form["kind"] == "qubo" and isinstance(body, dict) and not (body.get("linear") or body.get("quadratic"))
-    return QuantumStep(form, folder / given.result, empty and body.get("type") is None)
+    is_known = empty and body.get("type") is None
+    return QuantumStep(form, folder / given.payload, folder / given.result, is_known)
 
 
 def _form(path: Path, given: argparse.Namespace) -> dict[str, Any]:
     text = path.read_text()
-    content = json.loads(text) if path.suffix != ".qasm" else text
+    content: Any = json.loads(text) if path.suffix != ".qasm" else text
     kind = given.kind or {".qasm": "openqasm3"}.get(path.suffix, "qubo")
     is_envelope = isinstance(content, dict) and {"kind", "body"} <= content.keys()
-    form = dict(content) if is_envelope else {"kind": kind, "body": _as_lists(content) if kind == "qubo" else content}
+    form = content if is_envelope else {"kind": kind, "body": _as_lists(content) if kind == "qubo" else content}
     said = {"shots": given.shots, "seconds": given.seconds, "device": given.device}
     return {**form, **{name: value for name, value in said.items() if value is not None}}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from streamflow.ext.plugin import StreamFlowPlugin
 
 from qloom_streamflow.candidate import CandidateFilter
+from qloom_streamflow.locations import refuse_unknown_locations
 from qloom_streamflow.nodes import NodesConnector
 from qloom_streamflow.qpu import QpuConnector
 from qloom_streamflow.slurm import SlurmConnector
@@ -15,6 +16,7 @@ class QloomPlugin(StreamFlowPlugin):
 
     def register(self) -> None:
         """Called once, before a workflow's file is read."""
+        refuse_unknown_locations()
         self.register_connector("qpu", QpuConnector)
         self.register_connector("qloom-slurm", SlurmConnector)
         self.register_connector("qloom-nodes", NodesConnector)

@@ -87,7 +87,7 @@ class QpuConnector(LocalConnector):
             )
         }
 
-    async def run(  # type: ignore[override]
+    async def run(
         self,
         location: ExecutionLocation,
         command: MutableSequence[str],
@@ -117,7 +117,6 @@ class QpuConnector(LocalConnector):
             raise WorkflowExecutionException(
                 f"Step {job_name}: quantum task {view['id']} on QPU {view['device']} is {view['state']}{why}"
             )
-        step.result.write_text(answer(view["result"]))
         return "", 0
 
     async def _see_through(self, job_name: str, step: QuantumStep) -> dict[str, Any]:
@@ -132,13 +131,18 @@ class QpuConnector(LocalConnector):
             view = await asyncio.shield(submission)
             self._log.write("queued", job_name, device=view["device"], task=view["id"])
             view = await self._wait(job_name, await self._broker.status(view["id"]))
+            if view["state"] == "done":
+                step.result.write_text(answer(view["result"]))
             return view
         finally:
             if view["state"] not in FINAL or "id" not in view:
                 await asyncio.shield(self._cancel(job_name))
                 view = {"state": "cancelled"}
             self._open.pop(job_name, None)
-            self._log.write("ended", job_name, state=view["state"], reason=view.get("reason") or None)
+            told: dict[str, Any] = {"state": view["state"], "reason": view.get("reason") or None}
+            if view["state"] == "done":
+                told |= {"payload": str(step.payload), "result": str(step.result)}
+            self._log.write("ended", job_name, **told)
 
     async def _wait(self, job_name: str, view: dict[str, Any]) -> dict[str, Any]:
         told: tuple[Any, ...] = ()

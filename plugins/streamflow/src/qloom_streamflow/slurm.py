@@ -53,7 +53,7 @@ class SlurmConnector(StockConnector):
         self._log = StepLog(log)
         self._steps: dict[str, str] = {}  # Slurm job -> step
         self._submitting: dict[asyncio.Task[str], None] = {}
-        self._login: ExecutionLocation | None = None
+        self._login: ExecutionLocation  # known from the first step on
         self._watch = Watch(self._ask, pollingInterval, self._started)
         self._closing = False
 
@@ -80,7 +80,7 @@ class SlurmConnector(StockConnector):
         end_on_sigterm()
         await super().deploy(external)
 
-    async def run(  # type: ignore[override]
+    async def run(
         self,
         location: ExecutionLocation,
         command: MutableSequence[str],
