@@ -86,7 +86,7 @@ def test_jobs_of_a_run_share_the_devices_of_the_broker(service, client):
 
 
 async def fails_meanwhile(job):
-    answer = job.quantum(qloom.delay(5.0))
+    answer = job.quantum(qloom.delay(60.0))
     await job.classical(programs.square(1, 0.3))
     await job.classical(programs.fails("no luck"))
     await answer
@@ -98,7 +98,7 @@ def test_a_failing_program_takes_its_quantum_task_back(service, client, strategy
     assert [type(error) for error in outcome.errors] == [TaskFailed]
     [ended] = [event for event in outcome.events if event["event"] == "quantum_ended"]
     assert ended["state"] == "cancelled"
-    assert account(read_history(outcome.events)).wall_s < 4.0  # the task would have taken 5
+    assert account(read_history(outcome.events)).wall_s < 30.0  # the task would have taken 60
     assert nothing_is_left(client)
 
 

@@ -39,7 +39,7 @@ def wait_for_events(home, running, count):
             return
         if running.poll() is not None:
             return
-        time.sleep(0.002)
+        time.sleep(0.005)
     raise AssertionError(f"the journal never had {count} events")
 
 

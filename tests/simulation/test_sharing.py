@@ -113,7 +113,7 @@ def test_low_priority_is_not_starved():
     assert done.index("low", 1) > 100, "but not before it has waited for it"
 
 
-@pytest.mark.parametrize("sessions", [2, 8, 32])
+@pytest.mark.parametrize("sessions", [2, *(pytest.param(many, marks=pytest.mark.slow) for many in (8, 32))])
 def test_utilisation_and_wait_agree_with_mean_value_analysis(sessions):
     """Closed queue, exponential service S = 10 and pauses Z = 300: R = S(1 + Q), X = n / (R + Z), Q = X R."""
     service_s, pause_s, tasks = 10.0, 300.0, 60_000

@@ -308,6 +308,7 @@ SETS_AND_DICTIONARIES = """
 """
 
 
+@pytest.mark.slow
 def test_the_virtual_journal_is_the_same_byte_for_byte_whatever_the_hash_seed():
     program = write("sets.py", SETS_AND_DICTIONARIES)
     journals = []

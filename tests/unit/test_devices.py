@@ -400,6 +400,7 @@ def test_dimod_models_are_read_as_dimod_means_them(body, kind):
         assert problem.energy(values) == pytest.approx(energy, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_qaoa_runs_circuits_and_qubos():
     pytest.importorskip("qiskit_aer", reason="NOT RUN: qiskit-aer is not installed (pip install 'qloom[qaoa]')")
 
@@ -445,6 +446,7 @@ def test_qiskit_writes_circuits_that_pass():
     assert read_circuit(qasm3.dumps(circuit)).size == 3
 
 
+@pytest.mark.slow
 def test_pulser_runs_sequences():
     reason = "NOT RUN: pulser-simulation is not installed (pip install 'qloom[pulser]')"
     pytest.importorskip("pulser_simulation", reason=reason)
@@ -582,7 +584,7 @@ broken = st.builds(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=int(os.environ.get("QLOOM_EXAMPLES", "400")), deadline=None)
 @given(st.sampled_from(["qubo", "openqasm3", "pulser"]), json_values | named | broken)
 def test_fuzzed_payloads_are_taken_or_refused_and_nothing_else(kind, body):
     try:
@@ -591,6 +593,7 @@ def test_fuzzed_payloads_are_taken_or_refused_and_nothing_else(kind, body):
         pass
 
 
+@pytest.mark.slow
 def test_reading_takes_linear_time():
     nasty = [
         *("/*" * 500_000, "ctrl @ " * 200_000, "pow(" * 300_000, "(" * 500_000, '"' * 999_999, "x" * 1_000_000),

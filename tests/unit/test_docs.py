@@ -37,6 +37,12 @@ ROOT = Path(__file__).resolve().parents[2]
 ALL_PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 OWN_EXAMPLES = ("docs/guides/job-files.md", "docs/tutorials/")  # tested with what they describe
 PAGES = [page for page in ALL_PAGES if not str(page.relative_to(ROOT)).startswith(OWN_EXAMPLES)]
+LONG_EXAMPLES = (
+    "docs/guides/advise.md",
+    "docs/guides/campaigns.md",
+    "docs/guides/load.md",
+    "docs/results/papers.md",
+)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KNOWN_FENCES = ("python", "toml", "console", "sh", "text", "json")
 UPDATE = bool(os.environ.get("QLOOM_DOCS_UPDATE"))
@@ -46,8 +52,7 @@ def page_name(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-every_page = pytest.mark.parametrize("page", PAGES, ids=page_name)
-really_every_page = pytest.mark.parametrize("page", ALL_PAGES, ids=page_name)
+every_page = pytest.mark.parametrize("page", ALL_PAGES, ids=page_name)
 
 
 @pytest.fixture
@@ -170,7 +175,11 @@ class Page:
         self.corrections.append((start, end, "\n".join(lines) + "\n"))
 
 
-@every_page
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=pytest.mark.slow) if page_name(page) in LONG_EXAMPLES else page for page in PAGES],
+    ids=page_name,
+)
 def test_examples_run_and_print_what_is_shown(page, directory):
     Page(page, directory).run()
 
@@ -184,7 +193,7 @@ def test_examples_give_the_same_under_every_strategy(example, directory):
     assert page_name(example) in "".join(page.read_text() for page in PAGES), "no page speaks of this example"
 
 
-@really_every_page
+@every_page
 def test_links_lead_somewhere(page):
     text = FENCE.sub("", page.read_text())
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -199,7 +208,7 @@ def test_links_lead_somewhere(page):
             assert anchor in anchors, f"{page_name(page)}: {target}"
 
 
-@really_every_page
+@every_page
 def test_pages_name_no_machine_and_promise_nothing(page):
     text = page.read_text()
     for unwanted in ("../shared", "/home/", "/root/", "/tmp/", "TODO", "FIXME", "TBD"):

@@ -17,18 +17,9 @@ from qloom import call, command, delay, task
 from qloom.errors import InputError, QuantumFailed, TaskFailed
 from qloom.journal.accounting import read_history
 from qloom.site import Qpu, Site
+from tests.unit.light import run, run_tasks, square, worker_pid
 
 DEADLINE_S = 30.0
-
-
-@task
-def square(x):
-    return x * x
-
-
-@task
-def worker_pid():
-    return os.getpid()
 
 
 class Peculiar:
@@ -37,17 +28,6 @@ class Peculiar:
 
     def doubled(self):
         return Peculiar(2 * self.x)
-
-
-def run(program, **more):
-    return qloom.run(program, world="local", in_memory=True, **more)
-
-
-def run_tasks(*tasks, **more):
-    async def program(job):
-        return await job.classical(*tasks)
-
-    return run(program, **more)
 
 
 def failure(*tasks, **more):

@@ -151,6 +151,7 @@ def test_any_task_name_can_be_drawn(name, tmp_path):
     ElementTree.parse(tmp_path / "x.svg")
 
 
+@pytest.mark.slow
 def test_long_runs_are_drawn_whole(tmp_path):
     draw_timeline([("long", events_of("workflow", jobs=12, iterations=40))], tmp_path / "long.svg")
     text = "".join(ElementTree.parse(tmp_path / "long.svg").getroot().itertext())

@@ -26,6 +26,11 @@ Threads = Annotated[int, typer.Option(help="Threads for silhouettes.")]
 Precision = Annotated[str, typer.Option(help="single or double, for silhouettes.")]
 
 
+def add_to(parent: typer.Typer) -> None:
+    """Register the commands of this file."""
+    parent.add_typer(app, name="clustering")
+
+
 @app.command()
 def cluster(
     data: DataFile,

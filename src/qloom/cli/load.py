@@ -42,6 +42,11 @@ Largest = Annotated[int | None, typer.Option("--hybrid-largest", help="Only jobs
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 
 
+def add_to(parent: typer.Typer) -> None:
+    """Register the commands of this file."""
+    parent.add_typer(app, name="load")
+
+
 class _Told:
     """Says how far the repetition has come."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import importlib
 import json
 import os
 import sys
@@ -10,29 +12,59 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
+from typer.main import get_group
 
-from qloom.cli import (
-    advise,
-    broker,
-    campaign,
-    clustering,
-    demo,
-    export,
-    load,
-    look,
-    mpi,
-    qpu,
-    running,
-    slurm,
-    submit,
-    testbed,
-)
 from qloom.errors import QloomError
 from qloom.version import __version__
 
 INTERRUPTED = "interrupted: go on with qloom resume last"
 
+FILES = {  # the file of each command, in the order of the help
+    "run": "running",
+    "compare": "running",
+    "resume": "running",
+    "measure": "running",
+    "runs": "look",
+    "show": "look",
+    "explain": "look",
+    "timeline": "look",
+    "schema": "look",
+    "advise": "advise",
+    "demo": "demo",
+    "submit": "submit",
+    "clustering": "clustering",
+    "load": "load",
+    "mpi": "mpi",
+    "broker": "broker",
+    "qpu": "qpu",
+    "campaign": "campaign",
+    "testbed": "testbed",
+    "slurm": "slurm",
+    "export": "export",
+    "step": "export",
+}
+
+
+@functools.cache
+def _commands_of(file: str) -> dict[str, Any]:
+    part = typer.Typer(rich_markup_mode=None)
+    importlib.import_module(f"qloom.cli.{file}").add_to(part)
+    return dict(get_group(part).commands)
+
+
+class Commands(TyperGroup):
+    """The commands by name; the file of one is imported when it is asked for, so that each starts quickly."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return list(FILES)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
+        return _commands_of(FILES[cmd_name]).get(cmd_name) if cmd_name in FILES else None
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Run one hybrid classical-quantum program under any strategy, in any world.",
     no_args_is_help=True,
     add_completion=False,
@@ -57,27 +89,11 @@ def qloom(
     """Run one hybrid classical-quantum program under any strategy, in any world."""
 
 
-running.add_to(app)
-look.add_to(app)
-advise.add_to(app)
-demo.add_to(app)
-app.add_typer(clustering.app, name="clustering")
-app.add_typer(load.app, name="load")
-app.add_typer(mpi.app, name="mpi")
-broker.add_to(app)
-qpu.add_to(app)
-campaign.add_to(app)
-testbed.add_to(app)
-slurm.add_to(app)
-submit.add_to(app)
-export.add_to(app)
-
-
 def run() -> None:
     """The entry point: errors are one line (or one JSON object), never a traceback."""
     as_json = "--json" in sys.argv
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="qloom", standalone_mode=False)
         if code == 130:  # how typer tells of Ctrl-C
             raise KeyboardInterrupt
     except QloomError as error:

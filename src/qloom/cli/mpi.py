@@ -16,6 +16,11 @@ DIRECTORY = typer.Option("--directory", help="For saved state and events; all no
 PASS_ON = {"allow_interspersed_args": False}  # what follows the program is the program's
 
 
+def add_to(parent: typer.Typer) -> None:
+    """Register the commands of this file."""
+    parent.add_typer(app, name="mpi")
+
+
 def _range(text: str) -> tuple[int, int]:
     least, _, most = text.partition("-")
     if not (least.isdigit() and (most or least).isdigit()):

@@ -6,11 +6,13 @@ import importlib
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from qloom.errors import InputError
-from qloom.journal.replay import Past
-from qloom.site import Site
+
+if TYPE_CHECKING:  # workers and QPUs import what is beside this file: they start quickly
+    from qloom.journal.replay import Past
+    from qloom.site import Site
 
 WORLDS = ("local", "virtual", "slurm")
 DRIVERS = ("here", "in-job", "chain")
