@@ -23,6 +23,10 @@ class Allocation(Protocol):
         """The nodes held now."""
 
     @property
+    def has_grown(self) -> bool:
+        """Whether its nodes came in several grants. The ranks of an MPI task cannot span them on every engine."""
+
+    @property
     def busy_nodes(self) -> int:
         """How many of them run required work, or are promised to it."""
 
@@ -53,11 +57,18 @@ class Cluster(Protocol):
     """The nodes and QPUs that one job can ask for."""
 
     async def allocate(
-        self, need: Need, within_s: float | None = None, *, spare: bool = False, reason: str | None = None
+        self,
+        need: Need,
+        within_s: float | None = None,
+        *,
+        spare: bool = False,
+        reason: str | None = None,
+        after: Allocation | None = None,
     ) -> Allocation | None:
         """Wait in line for what is needed, all of it at once; `None` if it was not granted `within_s`.
 
-        A request for `spare` work lets all others go first. The journal keeps the `reason`, if there is one.
+        A request for `spare` work lets all others go first. The journal keeps the `reason`, if there is one. With
+        `after` it has its place in line from now on, but is not eligible before all of that one was given back.
         """
 
     def run(self, work: Work) -> asyncio.Future[Any]:
@@ -175,6 +186,7 @@ class Lease:
     shares: int = 0
     engine_us: int | None = None  # the engine's own time of the last grant (Slurm's StartTime)
     engine_id: str | None = None  # what the engine calls what it granted last (a Slurm job)
+    ended: bool = False  # given back, all of it, and for good
 
 
 @dataclass
@@ -190,6 +202,12 @@ class Request:
     lease: Lease | None = None
     spare: bool = False  # for work that may never be needed: all others go first
     waited_for: str | None = None  # what was short when it last could not be granted: "nodes" or a device
+    after: Lease | None = None  # it has its place in line, but nothing is granted before this one has ended
+
+    @property
+    def eligible(self) -> bool:
+        """Whether it may be granted, if there is enough: the lease that it comes after has ended."""
+        return self.after is None or self.after.ended
 
 
 class World(Protocol):
@@ -199,7 +217,7 @@ class World(Protocol):
     node_names: Sequence[str]
 
     async def grant(self, request: Request) -> Lease | None:
-        """Wait in line for a new lease; `None` if the request was withdrawn first."""
+        """Wait in line for a new lease, and until it is eligible; `None` if the request was withdrawn first."""
 
     async def more_nodes(self, request: Request) -> Sequence[str]:
         """Wait in line for more nodes for `request.lease`; none if the request was withdrawn first."""

@@ -1,17 +1,17 @@
-"""The programs of the contract. Times are short, and no two events of a program coincide."""
+"""The programs of the contract. Times are short, and no two events of a program coincide.
+
+Every worker imports this file, so it imports little.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from pathlib import Path
 from typing import Any
 
 import qloom
 from qloom import delay, task
-from qloom.worlds import WORLDS
 
-HERE = [world for world in WORLDS if world != "slurm"]  # tests/slurm/test_contract.py has the same on a cluster
 SQUARE_QUBO = {("a", "a"): -1.0, ("b", "b"): -0.8, ("a", "b"): 2.5, ("c", "c"): -0.5}  # one ground state
 
 
@@ -61,6 +61,8 @@ async def overlap(job: qloom.Job, log: str = "") -> list[Any]:
 
 async def three_at_once(job: qloom.Job, log: str = "") -> list[Any]:
     """Three quantum tasks out at once, of different content."""
+    import asyncio  # not in every worker: it takes longer than all the rest
+
     problems = [{("x", "x"): bias} for bias in (-1.0, 2.0, -3.0)]
     samples = await asyncio.gather(*(job.quantum(problem, shots=5, expected_s=0.03) for problem in problems))
     (added,) = await job.classical(total([sample.energy for sample in samples]))
@@ -127,6 +129,11 @@ async def too_wide(job: qloom.Job, log: str = "") -> None:
 
 
 GOOD = [loop, overlap, three_at_once, block_of_five, candidate, speculation, sharing, wide]
+
+
+async def all_good(job: qloom.Job, log: str = "") -> list[Any]:
+    """All of them in one job, for worlds where a job of its own for each takes long."""
+    return [await program(job, log) for program in GOOD]
 
 
 def source(program: Any) -> str:

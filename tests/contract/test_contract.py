@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -14,8 +15,7 @@ from qloom.journal.accounting import account, read_history
 from qloom.journal.file import FILE_NAME, read_events
 from qloom.site import Qpu, Site
 from qloom.strategies import STRATEGIES
-from tests.contract import programs
-from tests.contract.programs import HERE
+from tests.contract import HERE, programs
 
 STRATEGY_NAMES = [*STRATEGIES, "malleable+share", "workflow+task"]
 DOWN = Site(qpus=(Qpu(offline=True),))
@@ -62,6 +62,22 @@ def test_two_jobs_at_once_get_the_results_they_get_alone(world, strategy):
 
 
 @every_world
+def test_what_is_queued_ahead_is_granted_after_the_one_before_has_ended_or_withdrawn_before(world):
+    outcome = run(programs.loop, world, "split", jobs=2, in_memory=True)
+    assert outcome.errors == []
+    place = {(event["event"], event["lease"]): n for n, event in enumerate(outcome.events) if "lease" in event}
+    ahead = [event for event in outcome.events if event["event"] == "queued_ahead"]
+    assert len(ahead) == 2 * (1 + 3), "one behind each sub-job"
+    for event in ahead:
+        lease, ended = event["lease"], place["released", event["after"]]
+        if ("granted", lease) in place:
+            assert ended < place["requested", lease] < place["granted", lease]
+        else:
+            assert ("requested", lease) not in place
+            assert place["withdrawn", lease] < ended
+
+
+@every_world
 @every_strategy
 def test_a_candidate_runs_classically_while_the_device_is_down(world, strategy):
     if strategy in ("coschedule", "vqpu", "malleable+share"):
@@ -96,9 +112,16 @@ def test_what_no_world_can_do_is_refused(program, error, world):
     assert refused.exit_code == 2
 
 
-@pytest.mark.parametrize("world", [pytest.param("local", marks=pytest.mark.slow), "virtual"])
-@every_strategy
-@pytest.mark.parametrize("program", programs.GOOD, ids=lambda program: program.__name__)
+def programs_to_cut():
+    """All in virtual time; locally the loop under every strategy and each fifth other pair (QLOOM_PAIRS=all: all)."""
+    for number, (program, strategy) in enumerate(itertools.product(programs.GOOD, STRATEGY_NAMES)):
+        names = f"{program.__name__}-{strategy}"
+        yield pytest.param(program, "virtual", strategy, id=f"{names}-virtual")
+        if os.environ.get("QLOOM_PAIRS") == "all" or program is programs.loop or number % 5 == 0:
+            yield pytest.param(program, "local", strategy, id=f"{names}-local", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("program", "world", "strategy"), list(programs_to_cut()))
 def test_cut_off_anywhere_and_resumed(program, world, strategy, tmp_path):
     """A journal that ends anywhere, even in the middle of a line, is gone on with; nothing that ended runs again."""
     log = tmp_path / "log"

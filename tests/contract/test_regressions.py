@@ -15,8 +15,7 @@ from qloom.journal.accounting import account, read_history
 from qloom.journal.file import FILE_NAME
 from qloom.site import Qpu, Site
 from qloom.strategies import STRATEGIES
-from tests.contract import programs
-from tests.contract.programs import HERE
+from tests.contract import HERE, programs
 
 
 @pytest.mark.parametrize("world", HERE)

@@ -10,6 +10,8 @@ from qloom.testbed import Settings, Testbed
 from qloom.testbed.programs import APT, missing
 
 ABSENT = missing()
+TESTBEDS = {"testbed", "wide_testbed", "strict_testbed", "slurm_programs"}
+WIDE = 18  # nodes; a job holds at most three
 LOUD = f"SLURM IS NOT TESTED: {', '.join(ABSENT)} not here ({APT})"
 
 
@@ -17,7 +19,7 @@ def pytest_collection_modifyitems(items):
     """Tests that use real Slurm are skipped, loudly, where it is not installed."""
     if ABSENT:
         for item in items:
-            if {"testbed", "strict_testbed", "slurm_programs"} & set(getattr(item, "fixturenames", ())):
+            if TESTBEDS & set(getattr(item, "fixturenames", ())):
                 item.add_marker(pytest.mark.skip(reason=LOUD))
 
 
@@ -33,9 +35,15 @@ def testbed():
 
 
 @pytest.fixture(scope="session")
+def wide_testbed():
+    """The same with room for a job of each strategy at once."""
+    yield from _shared("wide", Settings(nodes=WIDE))
+
+
+@pytest.fixture(scope="session")
 def strict_testbed():
-    """A site with a centre's policies, but for the scheduler's leisure."""
-    yield from _shared("strict", Settings(site="strict", bf_interval_s=1))
+    """A wide site with a centre's policies, but for the scheduler's leisure."""
+    yield from _shared("strict", Settings(nodes=WIDE, site="strict", bf_interval_s=1))
 
 
 def _shared(kind: str, settings: Settings):
@@ -47,6 +55,12 @@ def _shared(kind: str, settings: Settings):
 def slurm_env(testbed, monkeypatch):
     """The shared testbed as the Slurm of this process, with nothing of an outer job."""
     return _enter(testbed, monkeypatch)
+
+
+@pytest.fixture
+def wide_slurm_env(wide_testbed, monkeypatch):
+    """The same with the wide one."""
+    return _enter(wide_testbed, monkeypatch)
 
 
 @pytest.fixture

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-import time
+from typing import Any
 
 import pytest
 
 from qloom.journal import home
 from qloom.journal.file import read_events
 from qloom.journal.results import ResultStore
-from qloom.runner import run
+from qloom.programs.load import load_program
+from qloom.runner import Plan
+from qloom.strategies import STRATEGIES
+from qloom.submit import IN_A_CHAIN, submit
+from tests.contract import programs
+from tests.contract import test_contract as contract
+from tests.slurm.waiting import until
 
-SMALL = {"iterations": 2, "classical_s": [0.3, 0.1, 0.1], "score_s": 0.1, "quantum_s": 0.3}
-# Drivers that hold one node and wait for more could wait for each other, so these go one at a time.
-TOGETHER = [["coschedule", "offload", "vqpu", "malleable"], ["workflow"], ["split"], ["weave"]]
+LOOP_LINKS = {"workflow": 3 * 3, "split": 1 + 3}  # a job for each of three phases, or for each block and one before
 END_S = 240.0
 
 
@@ -26,69 +29,76 @@ def qloom(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def submit(*words: str) -> str:
-    settings = [word for name, value in SMALL.items() for word in ("--set", f"{name}={json.dumps(value)}")]
-    done = qloom("submit", "phases", *words, *settings, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)["run"]
+def submitted(program: Any, strategy: str, driver: str) -> str:
+    """A run that is in Slurm's hands; its name."""
+    return submit(Plan(load_program(programs.source(program)), strategy=strategy, world="slurm"), driver).run
 
 
 def ended(name: str) -> list[dict]:
     """The events of a run, once the last of its drivers has ended."""
-    until_s = time.monotonic() + END_S
-    while time.monotonic() < until_s:
-        events = read_events(home.find_run(name))
-        if events[-1]["event"] == "run_ended" and events[-1]["state"] != "handed on":
-            return events
-        time.sleep(0.2)
-    pytest.fail(f"{name} did not end: {events[-3:]}, {qloom('explain', name).stdout}")
+    events: list[dict] = []
+
+    def last_driver_has_ended() -> bool:
+        events[:] = read_events(home.find_run(name))
+        return events[-1]["event"] == "run_ended" and events[-1]["state"] != "handed on"
+
+    until(last_driver_has_ended, END_S)
+    return events
+
+
+def links(events: list[dict]) -> int:
+    """How many jobs a chain was handed on to."""
+    handed_on = [event for event in events if event["event"] == "run_ended" and event["state"] == "handed on"]
+    jobs = [event["engine_id"] for event in handed_on]
+    assert len(jobs) == len(set(jobs))
+    return len(jobs)
 
 
 def result(name: str, events: list[dict]) -> object:
-    (done,) = [event for event in events if event["event"] == "job_ended" and event["state"] == "done"]
-    return ResultStore(home.find_run(name) / "results").load(done["result"])
+    """What the job of a run gave; what else there is to say if it gave nothing."""
+    found = [event for event in events if event["event"] == "job_ended" and event["state"] == "done"]
+    return ResultStore(home.find_run(name) / "results").load(found[0]["result"]) if found else events[-3:]
 
 
-def jobs_left() -> str:
-    return subprocess.run(["squeue", "-h", "--me"], capture_output=True, text=True, check=True, timeout=60).stdout
+@pytest.fixture
+def empty_cluster(wide_slurm_env):
+    """A cluster that is empty after a test, too, as soon as the last driver has gone."""
+    yield wide_slurm_env
+    until(lambda: wide_slurm_env.run("squeue", "-h") == "")
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("slurm_env")
-@pytest.mark.parametrize("strategies", TOGETHER, ids="-".join)
-def test_a_driver_in_its_own_job_gives_the_results_of_every_other_world(strategies, monkeypatch, tmp_path):
-    monkeypatch.setenv("QLOOM_HOME", str(tmp_path))
-    expected = run("phases", world="virtual", parameters=SMALL, in_memory=True).result
-    runs = {strategy: submit("--strategy", strategy) for strategy in strategies}
+@pytest.mark.usefixtures("empty_cluster")
+def test_drivers_in_jobs_of_their_own_give_the_results_of_every_other_world():
+    """All programs of the contract, one after the other in the job of each strategy; the strategies side by side."""
+    runs = {strategy: submitted(programs.all_good, strategy, "in-job") for strategy in STRATEGIES}
+    expected = [contract.expected(program) for program in programs.GOOD]
     for strategy, name in runs.items():
-        events = ended(name)
-        assert events[-1]["state"] == "done", (strategy, events[-1])
-        assert result(name, events) == expected
-    _wait_until_empty()
+        assert result(name, ended(name)) == expected, strategy
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("slurm_env")
-@pytest.mark.parametrize("strategy", ["workflow", "split"])
-def test_a_chain_goes_on_from_job_to_job_without_a_driver(strategy, monkeypatch, tmp_path):
-    monkeypatch.setenv("QLOOM_HOME", str(tmp_path))
-    name = submit("--strategy", strategy, "--driver", "chain")
-    events = ended(name)
-    assert events[-1]["state"] == "done"
-    assert result(name, events) == run("phases", world="virtual", parameters=SMALL, in_memory=True).result
-    jobs = [event["engine_id"] for event in events if event["event"] == "run_ended" and event["state"] == "handed on"]
-    blocks = 2 * SMALL["iterations"] + SMALL["iterations"] if strategy == "workflow" else 1 + SMALL["iterations"]
-    assert len(jobs) == len(set(jobs)) == blocks
-    works = [event["work"] for event in events if event["event"] == "task_ended" and event["state"] == "done"]
-    assert len(works) == len(set(works)), "a link did again what the journal held"
-    _wait_until_empty()
+@pytest.mark.usefixtures("empty_cluster")
+def test_chains_give_the_results_of_every_other_world():
+    """All programs of the contract, side by side, each going on from job to job."""
+    pairs = [(program, strategy) for program in programs.GOOD for strategy in IN_A_CHAIN]
+    runs = [submitted(program, strategy, "chain") for program, strategy in pairs]
+    for (program, strategy), name in zip(pairs, runs, strict=True):
+        events = ended(name)
+        assert result(name, events) == contract.expected(program), (program.__name__, strategy)
+        works = [event["work"] for event in events if event["event"] == "task_ended" and event["state"] == "done"]
+        assert len(works) == len(set(works)), "a link did again what the journal held"
+        if program is programs.loop:
+            assert links(events) == LOOP_LINKS[strategy]
 
 
-def _wait_until_empty() -> None:
-    until_s = time.monotonic() + 30
-    while jobs_left() and time.monotonic() < until_s:
-        time.sleep(0.2)
-    assert not jobs_left()
+@pytest.mark.slow
+def test_a_centre_s_policies_change_nothing(strict_slurm_env):
+    pairs = [*((strategy, "in-job") for strategy in STRATEGIES), *((strategy, "chain") for strategy in IN_A_CHAIN)]
+    runs = {pair: submitted(programs.loop, *pair) for pair in pairs}
+    for pair, name in runs.items():
+        assert result(name, ended(name)) == contract.expected(programs.loop), pair
+    until(lambda: strict_slurm_env.run("squeue", "-h") == "")
 
 
 @pytest.mark.usefixtures("slurm_env")

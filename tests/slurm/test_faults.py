@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
+import sqlite3
 import subprocess
 import threading
 import time
@@ -11,10 +14,21 @@ import time
 import pytest
 
 import qloom
+from qloom.broker.sync import SyncBrokerClient
 from qloom.errors import AllocationEnded
+from qloom.journal import home
 from qloom.journal.accounting import read_history
+from qloom.journal.file import read_events
+from qloom.programs.load import load_program
+from qloom.runner import Plan
 from qloom.site import Site, Slurm
+from qloom.submit import submit
+from qloom.worlds.slurm.tags import read_tag
+from tests.broker.test_remote import nothing_is_left
+from tests.contract import programs as contract_programs
+from tests.contract import test_contract as contract
 from tests.slurm import programs
+from tests.slurm.conftest import WIDE
 from tests.slurm.driver import DEADLINE_S, QLOOM, events_of, queue, start, wait_for_event, wait_until
 
 pytestmark = pytest.mark.slow
@@ -39,6 +53,20 @@ def when_it_runs(log, then):
     watcher = threading.Thread(target=wait)
     watcher.start()
     return watcher
+
+
+def resumed_without_doing_anything_twice(result):
+    """The last run is gone on with, to its result; what had ended is not run again."""
+    before = ended(read_events(home.find_run("last")))
+    outcome = qloom.resume("last")
+    assert outcome.result == result
+    assert before, "nothing had ended: there was nothing to do twice"
+    assert len(ended(outcome.events)) == len(set(ended(outcome.events)))
+
+
+def ended(events):
+    """The work that has ended well, as often as it has."""
+    return [event["work"] for event in events if event.get("state") == "done" and "work" in event]
 
 
 def run_long(log, then, **plan):
@@ -96,7 +124,7 @@ def test_scancel_from_outside_is_a_clear_end_and_can_be_resumed(cluster, tmp_pat
     assert isinstance(error, AllocationEnded)
     assert "was cancelled" in error.message
     assert "qloom resume" in error.hint
-    assert qloom.resume("last").result == [1, 1]
+    resumed_without_doing_anything_twice([1, 1])
 
 
 def test_a_time_limit_is_a_clear_end_and_can_be_resumed(cluster, tmp_path):
@@ -112,11 +140,12 @@ def test_a_time_limit_is_a_clear_end_and_can_be_resumed(cluster, tmp_path):
     (error,) = outcome.errors
     assert "reached its time limit" in error.message
     assert "a longer time_limit" in error.hint
+    resumed_without_doing_anything_twice([1, 1])
 
 
 def test_preemption_is_a_clear_end_and_can_be_resumed(strict_slurm_env, tmp_path):
     def preempt():
-        strict_slurm_env.run("salloc", "--no-shell", "-Q", "-J", "urgent", "-N3", "--qos=normal")
+        strict_slurm_env.run("salloc", "--no-shell", "-Q", "-J", "urgent", f"-N{WIDE}", "--qos=normal")
 
     low = Site(slurm=Slurm(qos="low"))
     outcome = run_long(tmp_path / "log", preempt, strategy="offload", seconds=20.0, site=low)
@@ -124,6 +153,7 @@ def test_preemption_is_a_clear_end_and_can_be_resumed(strict_slurm_env, tmp_path
     (error,) = outcome.errors
     assert isinstance(error, AllocationEnded)
     assert "was preempted" in error.message
+    resumed_without_doing_anything_twice([1, 1])
     wait_until(lambda: queue(strict_slurm_env) == {}, "an empty queue")
 
 
@@ -146,31 +176,91 @@ def test_a_qpu_that_is_drained_in_the_middle_keeps_the_job_waiting_with_the_reas
     assert "drained" in reasons[0] or "others hold" in reasons[0]
 
 
+def test_a_broker_that_is_killed_is_waited_for_and_paid_once(cluster):
+    address, store = cluster.environment["QLOOM_BROKER"], cluster.directory / "broker" / "broker.db"
+    before = tasks_in(store)
+    killed = []
+
+    def listen(event):
+        if event["event"] == "quantum_started" and not killed:
+            cluster.kill("broker")
+            killed.append(threading.Thread(target=cluster.start, args=["broker"]))
+            killed[0].start()
+
+    outcome = qloom.run(
+        contract_programs.source(contract_programs.loop),
+        world="slurm",
+        strategy="coschedule",
+        site=Site(broker=address),
+        listener=listen,
+    )
+    assert killed
+    killed[0].join()
+    assert outcome.result == contract.expected(contract_programs.loop)
+    assert len(ended(outcome.events)) == len(set(ended(outcome.events)))
+    assert tasks_in(store) - before == 3, "a task was accepted twice"
+    with SyncBrokerClient(address, retry_s=20.0) as client:
+        wait_until(lambda: nothing_is_left(client), "the end of all sessions")
+
+
+def tasks_in(store):
+    """How many tasks a broker has ever accepted."""
+    with contextlib.closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
+        return connection.execute("SELECT count(*) FROM tasks").fetchone()[0]
+
+
 # Drivers that die
 
 
-def kill_driver(words, home, moment):
+def kill_driver(words, home, moment, since=0):
     """Start a driver and kill it, with no chance to clean up, at an event of its journal."""
-    driver = start("run", *words, "--world", "slurm", "-q")
-    wait_for_event(home, *moment[:1], **dict(moment[1:]))
+    driver = start(*words, "-q")
+    wait_until(lambda: any(event["event"] == moment for event in events_of(home)[since:]), moment)
     driver.kill()
     driver.communicate()
-    return driver
 
 
 @pytest.mark.parametrize("strategy", ["malleable", "split"])
-@pytest.mark.parametrize("moment", ["requested", "granted", "task_started", "quantum_started"])
-def test_a_driver_that_is_killed_is_resumed_and_leaves_nothing(cluster, qloom_home, strategy, moment):
-    kill_driver([programs.source(programs.two_quantum), "--strategy", strategy], qloom_home, [moment])
-    resumed = subprocess.run(
-        [QLOOM, "resume", "last", "-q"], capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
-    assert (resumed.returncode, resumed.stdout) == (0, "2\n")
+def test_a_driver_that_is_killed_in_each_phase_is_resumed_and_leaves_nothing(cluster, qloom_home, strategy):
+    source = programs.source(programs.three_phases)
+    kill_driver(["run", source, "--strategy", strategy, "--world", "slurm"], qloom_home, "granted")
+    for moment in ("task_started", "quantum_started", "task_started"):  # the second one is of the last phase
+        kill_driver(["resume", "last"], qloom_home, moment, since=len(events_of(qloom_home)))
+    resumed_without_doing_anything_twice(3)
+    assert len([event for event in events_of(qloom_home) if event["event"] == "resumed"]) == 4
+
+
+def test_what_a_driver_in_a_job_leaves_is_released_when_that_job_has_ended(cluster, qloom_home):
+    plan = Plan(load_program(programs.source(programs.three_phases)), {"seconds": 20}, "workflow", world="slurm")
+    own = submit(plan, "in-job").job
+    wait_for_event(qloom_home, "task_started")
+    assert qloom_slurm_reap() == []
+    tags = [read_tag(line) for line in cluster.run("squeue", "-h", "-o", "%k").splitlines()]
+    (driver,) = [int(tag.pid) for tag in tags if tag is not None]
+    os.kill(driver, signal.SIGKILL)
+    wait_until(lambda: own not in queue(cluster), "the end of the driver's job")
+    left = list(queue(cluster))
+    assert len(left) == 1, "the second node of the phase"
+    assert [row["job"] for row in qloom_slurm_reap()] == left
+
+
+def qloom_slurm_reap():
+    said = subprocess.run([QLOOM, "slurm", "reap", "--json"], capture_output=True, text=True, check=True)
+    return json.loads(said.stdout)
+
+
+def test_a_driver_whose_own_job_is_cancelled_is_resumed_elsewhere(cluster, qloom_home, tmp_path):
+    plan = Plan(load_program(LONG), {"seconds": 30.0, "log": str(tmp_path / "log")}, world="slurm")
+    submitted = submit(plan, "in-job")
+    wait_until((tmp_path / "log").exists, "the long task")
+    cluster.run("scancel", submitted.job)
+    wait_until(lambda: queue(cluster) == {}, "the end of the driver's job")
+    resumed_without_doing_anything_twice([1, 1])
 
 
 def test_reap_releases_what_a_dead_driver_left_and_nothing_of_a_live_one(cluster, qloom_home):
     words = [LONG, "--set", "seconds=60", "--nodes", "1"]
-    kill_driver([*words, "--strategy", "offload"], qloom_home, ["task_started"])
+    kill_driver(["run", *words, "--world", "slurm", "--strategy", "offload"], qloom_home, "task_started")
     leaked = dict(queue(cluster))
     assert leaked
     live = subprocess.Popen(
@@ -180,8 +270,7 @@ def test_reap_releases_what_a_dead_driver_left_and_nothing_of_a_live_one(cluster
     )
     wait_until(lambda: not set(leaked) & set(queue(cluster)), "the release of what was leaked, at start-up")
     held = wait_until(lambda: queue(cluster), "an allocation of the live driver")
-    reaped = subprocess.run([QLOOM, "slurm", "reap", "--json"], capture_output=True, text=True, check=True)
-    assert json.loads(reaped.stdout) == []
+    assert qloom_slurm_reap() == []
     assert queue(cluster) == held
     live.send_signal(signal.SIGTERM)
     live.wait(timeout=DEADLINE_S)

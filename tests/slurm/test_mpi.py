@@ -119,7 +119,8 @@ async def hybrid(job):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "options"), [("workflow", {}), ("malleable", {"min_nodes": 2}), ("coschedule", {})]
+    ("strategy", "options"),
+    [("workflow", {}), ("malleable", {}), ("malleable", {"min_nodes": 2}), ("coschedule", {})],
 )
 def test_a_program_with_mpi_phases_runs_on_slurm(slurm, strategy, options):
     outcome = qloom.run(hybrid, world="slurm", strategy=strategy, options=options)
@@ -245,7 +246,7 @@ def test_an_elastic_program_grows_from_inside_its_own_job(slurm, tmp_path):
 
 
 def test_a_full_queue_is_waited_for_no_longer_than_allowed(slurm, tmp_path):
-    slurm.run("sbatch", "-N2", "--exclusive", "-t5", "--job-name=others", "--wrap", "sleep 300")
+    slurm.run("sbatch", "-N2", "--exclusive", "-t5", "--job-name=others", "--output=/dev/null", "--wrap", "sleep 300")
     until(lambda: slurm.run("squeue", "--noheader", "--name=others", "--format=%T").strip() == "RUNNING")
     words = qloom_mpi("--nodes", "1-3", "--patience-s", "0.5", "--directory", str(tmp_path / "root"))
     done = subprocess.run(

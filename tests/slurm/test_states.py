@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,6 +59,7 @@ def test_every_state_and_reason_has_plain_words():
         ("(Resources)", "others hold"),
         ("ReqNodeNotAvail, UnavailableNodes:c2", "down, drained or reserved"),
         ("SomethingNew", "Slurm says SomethingNew"),
+        ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", "drained"),
     ],
 )
 def test_a_pending_reason_is_told_in_words(reason, words):
@@ -151,6 +153,14 @@ def test_a_tag_says_that_its_own_process_is_alive():
 )
 def test_only_a_driver_that_is_known_to_have_ended_is_dead(changed, dead):
     assert replace(own_tag("r1"), **changed).is_dead() is dead
+
+
+@pytest.mark.parametrize("host", [platform.node(), "elsewhere"])
+def test_a_driver_that_was_submitted_ends_with_its_job_wherever_that_runs(host):
+    tag = read_tag(replace(own_tag("r1", within="12"), host=host, pid="999999999").comment)
+    assert tag.within == "12"
+    assert not tag.is_dead(["11", "12"])
+    assert tag.is_dead(["11"])
 
 
 @pytest.mark.parametrize("comment", ["", "something else", "qloom", "qloom run=x host=login1 pid=4711"])

@@ -8,6 +8,7 @@ import pwd
 import pytest
 
 from qloom.errors import QloomError
+from tests.slurm.conftest import WIDE
 from tests.slurm.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -36,7 +37,7 @@ def no_jobs_left(strict_testbed):
         (["--qos=nosuch"], "Invalid qos"),
         (["--account=teaching", "-N2"], "AssocGrpNodeLimit|violates accounting/QOS policy"),
         (["--time=2-00:00:00"], "Requested time limit is invalid"),
-        (["-N4"], "Node count specification invalid|more.*nodes"),
+        ([f"-N{WIDE + 1}"], "Node count specification invalid|more.*nodes"),
         (["--partition=quantum", "--gres=qpu:9"], "Requested node configuration is not available"),
     ],
 )
@@ -56,8 +57,8 @@ def test_somebody_without_an_association_is_refused(strict_testbed):
 
 
 def test_nodes_are_whole(strict_testbed):
-    jobs = [submit(strict_testbed, "-n1") for _ in range(4)]
-    until(lambda: [state(strict_testbed, job) for job in jobs].count("RUNNING") == 3)
+    jobs = [submit(strict_testbed, f"-N{WIDE - 1}"), *(submit(strict_testbed, "-n1") for _ in range(2))]
+    until(lambda: [state(strict_testbed, job) for job in jobs].count("RUNNING") == 2)
     assert state(strict_testbed, jobs[-1]) == "PENDING"
 
 
@@ -67,9 +68,9 @@ def test_the_shares_of_the_qpu_are_not(strict_testbed):
 
 
 def test_normal_preempts_low(strict_testbed):
-    low = submit(strict_testbed, "--qos=low", "-N3")
+    low = submit(strict_testbed, "--qos=low", f"-N{WIDE}")
     until(lambda: state(strict_testbed, low) == "RUNNING")
-    normal = submit(strict_testbed, "-N3")
+    normal = submit(strict_testbed, f"-N{WIDE}")
     until(lambda: state(strict_testbed, normal) == "RUNNING")
     assert state(strict_testbed, low) == "PREEMPTED"
 

@@ -49,9 +49,9 @@ def sacct(testbed, ids):
     return node_s, phases
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_node_seconds_agree_with_slurm_s_own_accounting(cluster, strategy):
-    outcome = run(programs.phases_of_each_kind, strategy=strategy)
+def test_node_seconds_agree_with_slurm_s_own_accounting(wide_slurm_env):
+    """Jobs of all strategies side by side."""
+    outcome = run(programs.phases_of_each_kind, strategy=",".join(STRATEGIES), jobs=len(STRATEGIES))
     assert outcome.errors == []
     engine_ids, held_s = {}, defaultdict(float)
     for event in outcome.events:
@@ -61,7 +61,7 @@ def test_node_seconds_agree_with_slurm_s_own_accounting(cluster, strategy):
     for interval in read_history(outcome.events).intervals:
         if interval.kind == "node":
             held_s[engine_ids[interval.label, interval.resource, interval.begin_us]] += interval.seconds
-    node_s, nodes = sacct(cluster, list(held_s))
+    node_s, nodes = sacct(wide_slurm_env, list(held_s))
     for job, seconds in held_s.items():
         assert abs(seconds - node_s[job]) <= 1.0 * nodes[job], f"Slurm job {job}"
     assert account(read_history(outcome.events)).node_s_held == pytest.approx(sum(held_s.values()))

@@ -182,3 +182,44 @@ def test_never_more_than_there_is_never_past_anyone_and_all_comes_back(seed, ste
         schedule()
         check()
     assert line.all_free()
+
+
+def behind(name, lease, nodes):
+    request = ask(name, nodes)
+    request.after = lease
+    return request
+
+
+def test_who_comes_after_a_lease_keeps_its_place_but_blocks_nobody_until_that_has_ended():
+    line = Partitions(NODES, {})
+    line.enter(ask("first", 3))
+    (grant,) = line.schedule()
+    lease = lease_of(grant)
+    assert enter(line, behind("second", lease, 1)) == [], "a node is free, but the one before has not ended"
+    assert not line.nodes_are_short()
+    assert line.try_at_once(behind("third", lease, 1)) is None
+    assert line.try_at_once(ask("small", 1)) is not None
+    assert enter(line, ask("later", 4)) == []
+    line.give_back(["n4"])
+    line.give_back(lease.nodes[1:])
+    assert line.schedule() == [], "a lease that has shrunk has not ended"
+    lease.ended = True
+    line.give_back(lease.nodes[:1])
+    assert [grant.request.id for grant in line.schedule()] == ["second"], "it came before the large one"
+    assert [request.id for request in line.waiting] == ["later"]
+
+
+def test_who_is_not_yet_eligible_can_leave_and_is_never_granted():
+    line = Partitions(NODES, {})
+    line.enter(ask("first", 4))
+    (grant,) = line.schedule()
+    lease = lease_of(grant)
+    second = behind("second", lease, 1)
+    line.enter(second)
+    assert [request.id for request in line.waiting] == ["second"]
+    assert line.leave(second)
+    assert not line.leave(second)
+    lease.ended = True
+    line.give_back(lease.nodes)
+    assert line.schedule() == []
+    assert line.waiting == []

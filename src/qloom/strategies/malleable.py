@@ -64,15 +64,24 @@ class Malleable(Strategy):
     async def _grow(self, tasks: Sequence[Work]) -> Allocation:
         assert self.held is not None  # noqa: S101  begin came first
         wanted = min(self.nodes, self.held.busy_nodes + self.nodes_for(tasks))
-        await self.held.grow(wanted, within_s=self.patience_s)
         least = max(work.task.nodes for work in tasks)
+        if any(work.task.ranks and work.task.nodes > 1 for work in tasks):
+            # Ranks cannot span two grants: take all nodes in one.
+            if self.held.has_grown or len(self.held.nodes) < least:
+                await self._queue_again(wanted)
+            return self.held
+        await self.held.grow(wanted, within_s=self.patience_s)
         if len(self.held.nodes) < least:
-            # A task that needs more than was granted cannot go on with less, and waiting without a bound
-            # while holding nodes could block others for ever: queue again, holding nothing.
-            await self.cluster.let_go_of_qpu()
-            await self.held.release()
-            self.held = await self.allocate(Need(nodes=least, qpu=self.qpu_hold))
+            # A task that needs more than was granted cannot go on with less.
+            await self._queue_again(least)
         return self.held
+
+    async def _queue_again(self, nodes: int) -> None:
+        """Waiting without a bound while holding nodes could block others for ever: so hold nothing."""
+        assert self.held is not None  # noqa: S101  begin came first
+        await self.cluster.let_go_of_qpu()
+        await self.held.release()
+        self.held = await self.allocate(Need(nodes=nodes, qpu=self.qpu_hold))
 
     async def _shrink(self) -> None:
         async with self._reshaping:

@@ -5,6 +5,9 @@
 - Transitions (grow, shrink, release) belong to the allocation: cancelling a caller stops its waiting only.
 - Work whose node has failed runs again, elsewhere; if too few nodes are left for it, others are asked for.
 - `release` takes no new work, waits for the work it took on, and may be called any number of times.
+- A request that comes after an allocation has its place in line from when it was made, blocks nobody, and is not
+  eligible before all of that allocation was given back: so the journal has it as `queued_ahead`, and as `requested`
+  from then on. An allocation that only loses its nodes has not ended.
 """
 
 from __future__ import annotations
@@ -62,12 +65,14 @@ class Allocation(AllocationPort):
         self._running: list[Ticket] = []
         self._spare: dict[str, tuple[Work, asyncio.Task[Any]]] = {}  # node -> what runs there meanwhile
         self._started = 0  # tasks so far
+        self._grown = False
         self._changed = asyncio.Event()
         self._transition: asyncio.Task[Any] | None = None
         self._resizing = asyncio.Lock()
         self._loss: NodeLost | None = None  # the last one, as long as there is hope for another node
         self._replacing: Request | None = None
         self._closing = False
+        self.released: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # for those who come after
         cluster.allocations.append(self)
         self.dispatch()
 
@@ -75,6 +80,11 @@ class Allocation(AllocationPort):
     def nodes(self) -> Sequence[str]:
         """The nodes held now."""
         return tuple(self.lease.nodes)
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether its nodes came in several grants."""
+        return self._grown
 
     @property
     def busy_nodes(self) -> int:
@@ -221,8 +231,8 @@ class Allocation(AllocationPort):
         return dropped
 
     def _make_idle(self, nodes: list[str]) -> None:
-        self._idle.extend(node for node in nodes if node in self.lease.nodes)
-        self._idle.sort(key=self.lease.nodes.index)
+        idle = dict.fromkeys((*self._idle, *nodes))
+        self._idle = [node for node in self.lease.nodes if node in idle]
         self._notify()
         self.dispatch()
 
@@ -266,6 +276,7 @@ class Allocation(AllocationPort):
     async def _take_more(self, request: Request) -> int:
         gained = await self._world.more_nodes(request)
         if gained:
+            self._grown = True
             self._cluster.record(
                 "grown",
                 lease=self.lease.id,
@@ -294,14 +305,14 @@ class Allocation(AllocationPort):
             if not any(runner.cancelling() for _work, runner in self._spare.values()):
                 break  # what is left has become required meanwhile
             await self._changed.wait()
-        nodes = self._idle[max(0, len(self._idle) - count) :]
+        kept = max(0, len(self._idle) - count)
+        nodes, self._idle = self._idle[kept:], self._idle[:kept]
         if not nodes:
             return
-        self._idle = [node for node in self._idle if node not in nodes]
         engine_us = await self._world.drop_nodes(self.lease, nodes)
-        refused = [node for node in nodes if node in self.lease.nodes]
-        self._idle.extend(refused)
-        given = [node for node in nodes if node not in refused]
+        still_held = dict.fromkeys(self.lease.nodes)
+        self._idle.extend(node for node in nodes if node in still_held)  # the engine refused
+        given = [node for node in nodes if node not in still_held]
         if given:
             self._cluster.record("shrunk", lease=self.lease.id, nodes=given, engine_us=engine_us)
 
@@ -333,9 +344,13 @@ class Allocation(AllocationPort):
         if self.session is not None:
             await self.session.close()
             self.session = None
-        engine_us = await self._world.free(self.lease)
-        self._cluster.record("released", lease=self.lease.id, engine_us=engine_us)
-        self._cluster.allocations.remove(self)
+        try:
+            engine_us = await self._world.free(self.lease)
+            self._cluster.record("released", lease=self.lease.id, engine_us=engine_us)
+            self._cluster.allocations.remove(self)
+        finally:
+            if not self.released.done():
+                self.released.set_result(None)
 
     async def _own(self, transition: Coroutine[Any, Any, Any], then: Any = None) -> Any:
         """See a transition through, whatever happens to the caller; `then` hurries it up if the caller goes."""

@@ -12,6 +12,7 @@ from qloom.broker.port import BrokerPort, Session
 from qloom.errors import AllocationEnded, JobError, NeedError, QloomError, TaskFailed
 from qloom.journal.file import Recorder
 from qloom.model import Need, QpuHold, Work
+from qloom.ports import Allocation as AllocationPort
 from qloom.ports import Cluster, Lease, Request, World
 from qloom.worlds.allocation import Allocation, Ticket
 from qloom.worlds.spare import SparePool
@@ -34,7 +35,13 @@ class JobCluster(Cluster):
         self.open_blocks = 0  # quantum blocks of the program: what they hold outlasts the tasks that run
 
     async def allocate(
-        self, need: Need, within_s: float | None = None, *, spare: bool = False, reason: str | None = None
+        self,
+        need: Need,
+        within_s: float | None = None,
+        *,
+        spare: bool = False,
+        reason: str | None = None,
+        after: AllocationPort | None = None,
     ) -> Allocation | None:
         """Wait in line for all that is needed; the QPU's session is opened as soon as the lease is there."""
         if need.nodes > len(self.world.node_names):
@@ -45,19 +52,16 @@ class JobCluster(Cluster):
             )
         request = self.request(need.nodes, need.nodes, need.qpu)
         request.spare = spare
-        self.record(
-            "requested",
-            lease=request.id,
-            nodes=need.nodes,
-            device=request.device,
-            hold=need.qpu.value,
-            spare=spare or None,
-            reason=reason,
-        )
+        before = next((held for held in self.allocations if held is after), None)  # none: it has ended already
+        if before is None:
+            self._record_request("requested", request, reason=reason)
+        else:
+            request.after = before.lease
+            self._record_request("queued_ahead", request, after=before.lease.id, reason=reason)
         cancel = None
         if within_s is not None:
             cancel = self.world.clock.deadline(within_s, lambda: self._withdraw(request))
-        granting = asyncio.ensure_future(self._grant(request))
+        granting = asyncio.ensure_future(self._grant(request, before))
         try:
             return await asyncio.shield(granting)
         except asyncio.CancelledError:
@@ -74,8 +78,19 @@ class JobCluster(Cluster):
             if (allocation := await granting) is not None:
                 await allocation.release()
 
-    async def _grant(self, request: Request) -> Allocation | None:
-        lease = await self.world.grant(request)
+    def _record_request(self, event: str, request: Request, **more: Any) -> None:
+        self.record(
+            event,
+            lease=request.id,
+            nodes=request.least_nodes,
+            device=request.device,
+            hold=request.qpu.value,
+            spare=request.spare or None,
+            **more,
+        )
+
+    async def _grant(self, request: Request, before: Allocation | None) -> Allocation | None:
+        lease = await (self.world.grant(request) if before is None else self._grant_after(before, request))
         if lease is None:
             self.record("withdrawn", lease=request.id)
             return None
@@ -99,6 +114,17 @@ class JobCluster(Cluster):
                 return None
             raise
         return Allocation(self, lease, session)
+
+    async def _grant_after(self, before: Allocation, request: Request) -> Lease | None:
+        """The same for a request that comes after an allocation: once that has ended, the journal has it in line."""
+        granting = asyncio.ensure_future(self.world.grant(request))
+        either: list[asyncio.Future[Any]] = [granting, before.released]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        withdrawn_or_failed = granting.done() and (granting.exception() is not None or granting.result() is None)
+        if not withdrawn_or_failed:
+            await asyncio.wait([before.released])  # an engine may grant it before we have noted the end of the other
+            self._record_request("requested", request)
+        return await granting
 
     async def _open_session(self, request: Request, device: str) -> Session:
         """A broker that other runs use too may let it wait for longer than the lease took."""

@@ -57,7 +57,8 @@ class Line:
         for request in self.partitions.waiting:
             things = [f"{request.least_nodes} nodes"] if request.least_nodes else []
             things += [f"QPU {request.device} ({request.qpu.value})"] if request.device else []
-            lines.append(f"job {request.job} waits for {' and '.join(things)}")
+            then = "" if request.eligible or request.after is None else f" after {request.after.id}"
+            lines.append(f"job {request.job} waits for {' and '.join(things)}{then}")
         return lines
 
     def _schedule(self) -> None:

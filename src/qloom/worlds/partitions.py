@@ -39,26 +39,25 @@ class Partitions:
         self._free_nodes = list(self.nodes)
         self._free_shares = dict(self.shares)
         self._lines: dict[tuple[str, ...], dict[str, tuple[int, Request]]] = {}  # by what is wanted, then by id
+        self._dependent: dict[str, tuple[int, Request]] = {}  # not yet eligible: they have a place, and block nobody
         self._arrivals = 0
 
     @property
     def waiting(self) -> list[Request]:
         """Who stands in line, in the order they came."""
-        return [
-            request
-            for _, request in sorted(
-                (entry for line in self._lines.values() for entry in line.values()), key=_arrival
-            )
-        ]
+        lines = [*self._lines.values(), self._dependent]
+        return [request for _, request in sorted((entry for line in lines for entry in line.values()), key=_arrival)]
 
     def enter(self, request: Request) -> None:
-        """Stand in line."""
+        """Stand in line, or keep a place in it until the request is eligible."""
         self._arrivals += 1
-        self._lines.setdefault(self._wanted(request), {})[request.id] = (self._arrivals, request)
+        line = self._lines.setdefault(self._wanted(request), {}) if request.eligible else self._dependent
+        line[request.id] = (self._arrivals, request)
 
     def leave(self, request: Request) -> bool:
         """Leave the line; False if the request is not (or no longer) in it."""
-        return self._lines.get(self._wanted(request), {}).pop(request.id, None) is not None
+        line = self._dependent if request.id in self._dependent else self._lines.get(self._wanted(request), {})
+        return line.pop(request.id, None) is not None
 
     def schedule(self) -> list[Grant]:
         """Grant what can be granted, in order; a request that cannot be blocks the partitions it wants."""
@@ -85,7 +84,7 @@ class Partitions:
         """Grant a newcomer without a look at the rest, if nobody waits for the same partitions."""
         wanted = self._wanted(request)
         contended = any(line and any(name in wanted for name in names) for names, line in self._lines.items())
-        return None if contended or not self._fits(request) else self._take(request)
+        return None if contended or not request.eligible or not self._fits(request) else self._take(request)
 
     def give_back(self, nodes: Sequence[str], device: str | None = None, shares: int = 0) -> None:
         """Nodes and shares that are free again."""
@@ -93,6 +92,16 @@ class Partitions:
         self._free_nodes.sort(key=self._order.__getitem__)
         if device is not None:
             self._free_shares[device] += shares
+        if self._dependent:
+            self._admit()
+
+    def _admit(self) -> None:
+        """Who has become eligible stands in line, in the place that it had."""
+        for place, request in [entry for entry in self._dependent.values() if entry[1].eligible]:
+            del self._dependent[request.id]
+            wanted = self._wanted(request)
+            line = {**self._lines.get(wanted, {}), request.id: (place, request)}
+            self._lines[wanted] = dict(sorted(line.items(), key=lambda entry: entry[1][0]))
 
     @property
     def free_nodes(self) -> int:

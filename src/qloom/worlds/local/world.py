@@ -70,6 +70,7 @@ class LocalWorld(World):
 
     async def free(self, lease: Lease) -> None:
         """Give everything back."""
+        lease.ended = True
         self._line.give_back(lease, list(lease.nodes), qpu=True)
 
     async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Any:

@@ -49,10 +49,14 @@ def components(site: Site, request: Request, shares: int) -> list[list[str]]:
     return parts
 
 
-def salloc(parts: Sequence[Sequence[str]], name: str, comment: str) -> list[str]:
-    """The words of a `salloc` that ends as soon as the allocation is there, and leaves it."""
+def salloc(parts: Sequence[Sequence[str]], name: str, comment: str, after: Sequence[str] = ()) -> list[str]:
+    """The words of a `salloc` that ends as soon as the allocation is there, and leaves it.
+
+    It starts only when the jobs that it comes `after` have ended, however they did: a driver ends its allocations by
+    `scancel`. What the leader of a het job waits for, its other components wait for too.
+    """
     tags = [f"--job-name={name}", f"--comment={comment}"]
-    words = ["salloc", "--no-shell"]
+    words = ["salloc", "--no-shell", *([f"--dependency=afterany:{':'.join(after)}"] if after else [])]
     for place, part in enumerate(parts):
         words += [*([":"] if place else []), *tags, *part]
     return words

@@ -83,13 +83,14 @@ def call_once(*words: str, timeout_s: float = CALL_TIMEOUT_S) -> Answer:
 class Client:
     """The way to the controller, for all jobs of a run."""
 
-    def __init__(self, record: Callable[..., None] | None = None) -> None:
+    def __init__(self, record: Callable[..., None] | None = None, within: Path | None = None) -> None:
         self._record = record
         self._down_since: float | None = None
         self.calls = 0
         self.was_silent = False
-        self._temporary = tempfile.TemporaryDirectory(prefix="qloom-slurm-")
-        self.directory = Path(self._temporary.name)  # scontrol leaves scripts behind
+        # scontrol leaves scripts behind, and a driver that is killed this directory: better within that of its run
+        self._temporary = tempfile.TemporaryDirectory(prefix="qloom-slurm-", dir=within)
+        self.directory = Path(self._temporary.name)
 
     async def call(self, *words: str) -> Answer:
         """Call a program until the controller has answered, however long that takes."""

@@ -1,11 +1,13 @@
-"""How a Slurm job ended: by us, or taken away from us."""
+"""How and when a Slurm job ended: by us, or taken away from us."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 from qloom.errors import AllocationEnded
+from qloom.ports import Clock
 from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.parts import Part
 from qloom.worlds.slurm.rows import Row
@@ -34,6 +36,15 @@ async def settled(client: Client, part: Part) -> Row | None:
         if not rows or rows[0].state.name != "COMPLETING" or loop.time() > until_s:
             return rows[0] if rows else None
         await asyncio.sleep(LOOK_S)
+
+
+def engine_us(clock: Clock, observed_us: int, second: int | None) -> int | None:
+    """Slurm knows whole seconds: what was observed, moved into the second that Slurm names."""
+    if second is None:
+        return None
+    zero_us = time.time_ns() // 1000 - clock.now_us()
+    begin_us = second * 1_000_000 - zero_us
+    return min(max(observed_us, begin_us), begin_us + 999_999)
 
 
 def how_it_ended(row: Row | None) -> str:

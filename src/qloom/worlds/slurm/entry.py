@@ -34,22 +34,22 @@ def make(surroundings: Surroundings, clock: RealClock) -> SlurmWorld:
         record("reaped", engine_ids=leaked)
     run = f"memory-{os.getpid()}" if directory is None else directory.name
     past = None if directory is None else read_history(read_events(directory))
+    chained = surroundings.driver == "chain"
+    own = own_job(once=chained) if surroundings.driver == "in-job" or (chained and SHARES in os.environ) else None
     world = SlurmWorld(
         surroundings.site,
         read_facts(surroundings.site),
         clock,
-        own_tag(run),
+        own_tag(run, os.environ.get("SLURM_JOB_ID", "") if SHARES in os.environ else ""),
         surroundings.worker_set_up,
         logs,
         record,
         _held_s(past, ("node",)),
         _held_s(past, ("qpu",)),
+        own,
     )
-    chained = surroundings.driver == "chain"
-    if surroundings.driver == "in-job" or (chained and SHARES in os.environ):
-        world.own = own_job(once=chained)
     if chained and directory is not None:
-        own_id = world.own.row.whole if world.own is not None else None
+        own_id = own.row.whole if own is not None else None
         running: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]  # the world is made in one
         world.chain = Chain(world.site, directory, world.client, own_id, world.holds_any, running.cancel)
     return world

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qloom.errors import InputError
+from qloom.model import QpuHold
+from qloom.ports import Request
 from qloom.site import Site, Slurm
 from qloom.worlds.slurm.arguments import gres_of, nodes, qpu
 from qloom.worlds.slurm.client import PROGRAMS, Answer, call_once, controller_is_down
@@ -26,6 +28,16 @@ class Facts:
     cpus: int
     memory_mb: int
     shares: dict[str, int]  # by device
+
+    def shares_of(self, request: Request) -> int:
+        """How many shares a request stands for: a whole device is all of them."""
+        if request.device is None or request.qpu is QpuHold.TASK:
+            return 0
+        return self.shares[request.device] if request.qpu is QpuHold.WHOLE else 1
+
+    def qpus(self, device: str | None, shares: int) -> float:
+        """So many shares as a part of their device."""
+        return shares / self.shares[device] if device is not None and shares else 0.0
 
 
 def read_facts(site: Site) -> Facts:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from qloom.errors import InputError
@@ -12,6 +14,8 @@ from qloom.worlds.slurm.batch import SHARES
 from qloom.worlds.slurm.client import call_once
 from qloom.worlds.slurm.parts import Part
 from qloom.worlds.slurm.rows import FORMAT, Row, read_rows
+
+LOOK_S = 0.05
 
 
 @dataclass
@@ -46,6 +50,24 @@ class OwnJob:
         elif id == self.row.whole:
             self.lent = None
         return id == self.row.whole
+
+
+class Turn:
+    """A place behind an allocation that the driver's own job may be part of; Slurm cannot keep that one."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._withdrawn = False
+
+    def withdraw(self) -> None:
+        """Leave it."""
+        self._withdrawn = True
+
+    async def come(self, free: Callable[[], bool]) -> bool:
+        """Wait until the allocation was given back; False if the place was left before."""
+        while not self._withdrawn and not free():  # noqa: ASYNC110  many places give back
+            await asyncio.sleep(LOOK_S)
+        return not self._withdrawn
 
 
 def without(request: Request, shares: int, lent: Part | None) -> tuple[Request | None, int]:

@@ -13,8 +13,10 @@ def leaked() -> list[Row]:
     answer = call_once("squeue", "-h", "--me", "-o", FORMAT)
     if answer.code != 0:
         raise JobError(f"squeue says: {answer.complaint}", hint="scontrol ping")
-    rows = [row for row in read_rows(answer.stdout) if row.state.stage != "ended"]
-    return [row for row in rows if (tag := read_tag(row.comment)) is not None and tag.is_dead()]
+    rows = read_rows(answer.stdout)
+    in_queue = [row.whole for row in rows]
+    live = [row for row in rows if row.state.stage != "ended"]
+    return [row for row in live if (tag := read_tag(row.comment)) is not None and tag.is_dead(in_queue)]
 
 
 def reap() -> list[Row]:

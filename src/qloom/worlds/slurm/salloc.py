@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from qloom.errors import InputError
@@ -19,10 +19,11 @@ _GRANTED = re.compile(r"Granted job allocation (\d+)")
 
 
 class Salloc:
-    """A request that can be taken back."""
+    """A request that can be taken back; what is granted before it is `eligible` is given back."""
 
-    def __init__(self, client: Client, words: Sequence[str], name: str) -> None:
+    def __init__(self, client: Client, words: Sequence[str], name: str, eligible: Callable[[], bool]) -> None:
         self.name = name
+        self._eligible = eligible
         self._client = client
         self._words = list(words)
         self._process: asyncio.subprocess.Process | None = None
@@ -39,15 +40,21 @@ class Salloc:
         pause_s = FIRST_PAUSE_S
         while not self._withdrawn.is_set():
             answer = await self._once()
-            if (found := _GRANTED.search(answer.stderr)) is not None and answer.code == 0:
+            found = _GRANTED.search(answer.stderr) if answer.code == 0 else None
+            if found is not None:
                 self._client.note_answer()
-                return found[1]
-            if answer.code != 0 and not self._withdrawn.is_set() and not controller_is_down(answer.stderr):
-                raise InputError(f"Slurm refuses the allocation: {answer.complaint}", hint="see [slurm] of the site")
-            if not self._withdrawn.is_set():
+                if self._eligible():
+                    return found[1]
+            elif not self._withdrawn.is_set():
+                if answer.code != 0 and not controller_is_down(answer.stderr):
+                    raise InputError(
+                        f"Slurm refuses the allocation: {answer.complaint}", hint="see [slurm] of the site"
+                    )
                 self._client.note_silence(answer.complaint)
             await self._client.cancel_named(self.name)  # the controller may have it, though it did not say so
             pause_s = await self._pause(pause_s)
+            while found is not None and not self._eligible() and not self._withdrawn.is_set():
+                await self._pause(FIRST_PAUSE_S)  # Slurm has ended the jobs before, and others take their place
         return None
 
     async def _once(self) -> Answer:

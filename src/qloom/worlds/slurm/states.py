@@ -62,6 +62,7 @@ REASONS = {
     "PartitionNodeLimit": "it asks for more nodes than the partition allows",
     "PartitionTimeLimit": "it asks for more time than the partition allows",
     "ReqNodeNotAvail": "a node that it needs is down, drained or reserved",
+    "Nodes required for job are DOWN": "a node that it needs is down, drained or reserved",  # squeue's own sentence
     "NodeDown": "a node that it needs is down",
     "BadConstraints": "no node has the features that it asks for",
     "Cleaning": "its earlier run is being cleaned up",

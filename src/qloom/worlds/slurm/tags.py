@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -20,18 +21,22 @@ class Tag:
     namespace: str
     pid: str
     started: str
+    within: str = ""  # the Slurm job that the driver was submitted as, if it was: the two end together
 
     @property
     def comment(self) -> str:
         """The tag as the comment of a Slurm job."""
-        return " ".join([PREFIX, *(f"{field.name}={getattr(self, field.name)}" for field in fields(self))])
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return " ".join([PREFIX, *(f"{name}={value}" for name, value in values.items() if value)])
 
     def job_name(self, request: str) -> str:
         """The name of a job: it says which run and which allocation, and no other job has it."""
         return f"{PREFIX}.{self.run}.{request}.{self.pid}"
 
-    def is_dead(self) -> bool:
-        """Whether its driver is known to have ended; one on another host, or out of sight, is not."""
+    def is_dead(self, in_queue: Collection[str] = ()) -> bool:
+        """Whether its driver is known to have ended, by the jobs that have not; one that is out of sight is not."""
+        if self.within:
+            return self.within not in in_queue
         if self.host != platform.node():
             return False
         if self.boot != _boot():
@@ -41,10 +46,10 @@ class Tag:
         return _started(self.pid) != self.started
 
 
-def own_tag(run: str) -> Tag:
+def own_tag(run: str, within: str = "") -> Tag:
     """The tag of this process."""
     pid = str(os.getpid())
-    return Tag(run, platform.node(), _boot(), _namespace(), pid, _started(pid))
+    return Tag(run, platform.node(), _boot(), _namespace(), pid, _started(pid), within)
 
 
 def read_tag(comment: str) -> Tag | None:
@@ -52,9 +57,9 @@ def read_tag(comment: str) -> Tag | None:
     first, *rest = comment.split() or [""]
     found = dict(word.partition("=")[::2] for word in rest)
     names = [field.name for field in fields(Tag)]
-    if first != PREFIX or not all(found.get(name) for name in names):
+    if first != PREFIX or not all(found.get(name) for name in names if name != "within"):
         return None
-    return Tag(**{name: found[name] for name in names})
+    return Tag(**{name: found.get(name, "") for name in names})
 
 
 def _boot() -> str:

@@ -55,7 +55,7 @@ class Watch:
             rows = await self._client.jobs()
             for request, asked in list(self._asking.values()):
                 waiting = [row for row in rows if row.name == asked.name and row.state.stage == "waits"]
-                if waiting:
+                if waiting and request.eligible:
                     self._note_wait(request, waiting)
             await self._release(rows)
 

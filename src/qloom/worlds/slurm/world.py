@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from qloom.aio import see_through
 from qloom.errors import AllocationEnded, JobError, NeedError, NodeLost, TaskFailed
-from qloom.model import QpuHold, Task, Work
+from qloom.model import Task, Work
 from qloom.mpi.launch import require_mpi, run_ranks, srun
 from qloom.ports import Lease, Request, World
 from qloom.site import Site
@@ -22,10 +21,10 @@ from qloom.worlds.realtime import RealClock
 from qloom.worlds.slurm.arguments import components, salloc
 from qloom.worlds.slurm.ceiling import Ceiling
 from qloom.worlds.slurm.client import Client
-from qloom.worlds.slurm.ends import RESUME, cancel, how_it_ended, settled, taken_away
+from qloom.worlds.slurm.ends import RESUME, cancel, engine_us, how_it_ended, settled, taken_away
 from qloom.worlds.slurm.facts import Facts
 from qloom.worlds.slurm.handon import Chain, HandOn
-from qloom.worlds.slurm.own import OwnJob, without
+from qloom.worlds.slurm.own import OwnJob, Turn, without
 from qloom.worlds.slurm.parts import Part, StepWorkers
 from qloom.worlds.slurm.rows import Row
 from qloom.worlds.slurm.salloc import Salloc
@@ -60,12 +59,12 @@ class SlurmWorld(World):
             cpus_per_node=self.site.cpus_per_node or facts.cpus,
             memory_per_node_mb=self.site.memory_per_node_mb or facts.memory_mb,
         )
-        self.client = Client(self.record)
+        self.client = Client(self.record, self.logs)
         logs = self._logs = self.logs or self.client.directory
         self._local = LocalWorkers(self.clock, self.worker_set_up, logs, self.record)
         self.devices = [EmulatedDevice(qpu, self.clock, self._local.get) for qpu in qpus]
         self._workers = StepWorkers(self.client, self.clock, self.worker_set_up, logs, slurm.python, self.record)
-        self._asking: dict[str, tuple[Request, Salloc | HandOn]] = {}
+        self._asking: dict[str, tuple[Request, Salloc | HandOn | Turn]] = {}
         self._held: dict[str, list[Part]] = {}
         self._told: dict[str, str] = {}  # lease or job -> the last that the journal was told of it
         most_node_s = None if slurm.most_node_hours is None else slurm.most_node_hours * 3600
@@ -79,7 +78,9 @@ class SlurmWorld(World):
 
     async def grant(self, request: Request) -> Lease | None:
         """Wait in Slurm's line for a new lease; workers start while the job gets going."""
-        shares = self._shares(request)
+        if not await self._own_turn(request):
+            return None
+        shares = self.facts.shares_of(request)
         lent = self.own.lend(request, shares) if self.own is not None else None
         rest, rest_shares = without(request, shares, lent)
         if lent is not None:
@@ -89,11 +90,23 @@ class SlurmWorld(World):
             request.waited_for = rest.waited_for
             if granted is None:
                 return None
-            part, engine_us = granted
+            part, granted_us = granted
         elif lent is not None:
-            part, engine_us = lent, self._engine_us(self.clock.now_us(), lent.start_s)
+            part, granted_us = lent, engine_us(self.clock, self.clock.now_us(), lent.start_s)
         nodes = [*(lent.nodes if lent is not None and lent is not part else ()), *part.nodes]
-        return Lease(request.id, request.job, nodes, request.device if shares else None, shares, engine_us, part.id)
+        return Lease(request.id, request.job, nodes, request.device if shares else None, shares, granted_us, part.id)
+
+    async def _own_turn(self, request: Request) -> bool:
+        """What comes after an allocation with the driver's own job waits here; False if it was withdrawn."""
+        before = request.after
+        if before is None or self.own is None or self.chain is not None:
+            return True
+        turn = Turn(self.tag.job_name(request.id))
+        self._asking[request.id] = (request, turn)
+        came = await turn.come(lambda: before.id not in self._held)
+        del self._asking[request.id]
+        self._require_running()
+        return came
 
     async def _ask_for_rest(self, request: Request, shares: int, lent: Part | None) -> tuple[Part, int | None] | None:
         """Ask for what the driver's own job does not have; if that fails, it is idle again."""
@@ -145,39 +158,25 @@ class SlurmWorld(World):
         if first is None or first.state.stage == "ended":
             raise self._ended(part, first)
         part.nodes = list(first.nodes) if request.least_nodes else []
-        return self._hold(request, part, shares), self._engine_us(observed_us, first.start_s)
+        return self._hold(request, part, shares), engine_us(self.clock, observed_us, first.start_s)
 
     def _request(self, request: Request, shares: int) -> Salloc | HandOn:
         if self.chain is not None:
             return HandOn(self.chain, request, shares)
         name = self.tag.job_name(request.id)
         self._watch.note(name)
-        return Salloc(self.client, salloc(components(self.site, request, shares), name, self.tag.comment), name)
+        before = [part.id for part in self._held.get(request.after.id, [])] if request.after is not None else []
+        words = salloc(components(self.site, request, shares), name, self.tag.comment, before)
+        return Salloc(self.client, words, name, lambda: request.eligible)
 
     def _hold(self, request: Request, part: Part, shares: int) -> Part:
         """A part of a lease is there: it counts, and its workers start."""
         self._held.setdefault((request.lease or request).id, []).append(part)
         self._node_ceiling.change(len(part.nodes))
-        self._qpu_ceiling.change(self._qpus(request.device, shares))
+        self._qpu_ceiling.change(self.facts.qpus(request.device, shares))
         for node in part.nodes:
             self._workers.begin(part, node)
         return part
-
-    def _shares(self, request: Request) -> int:
-        if request.device is None or request.qpu is QpuHold.TASK:
-            return 0
-        return self.facts.shares[request.device] if request.qpu is QpuHold.WHOLE else 1
-
-    def _qpus(self, device: str | None, shares: int) -> float:
-        return shares / self.facts.shares[device] if device is not None and shares else 0.0
-
-    def _engine_us(self, observed_us: int, second: int | None) -> int | None:
-        """Slurm knows whole seconds: what was observed, moved into the second that Slurm names."""
-        if second is None:
-            return None
-        zero_us = time.time_ns() // 1000 - self.clock.now_us()
-        begin_us = second * 1_000_000 - zero_us
-        return min(max(observed_us, begin_us), begin_us + 999_999)
 
     # Giving back
 
@@ -217,7 +216,7 @@ class SlurmWorld(World):
     async def drop_qpu(self, lease: Lease) -> int | None:
         """Cancel the component that stands for the QPU, or the job that is nothing else."""
         holders = [part for part in self._held.get(lease.id, []) if part.qpu is not None]
-        self._qpu_ceiling.change(-self._qpus(lease.device, lease.shares))
+        self._qpu_ceiling.change(-self.facts.qpus(lease.device, lease.shares))
         lease.device, lease.shares = None, 0
         if not holders:
             return None
@@ -229,23 +228,24 @@ class SlurmWorld(World):
 
     async def free(self, lease: Lease) -> int | None:
         """Cancel all jobs of a lease."""
+        lease.ended = True  # Slurm may start what comes after it before it has told us of the end
         if lease.device is not None:
-            self._qpu_ceiling.change(-self._qpus(lease.device, lease.shares))
+            self._qpu_ceiling.change(-self.facts.qpus(lease.device, lease.shares))
             lease.device, lease.shares = None, 0
-        engine_us = await self._end(lease, list(self._held.get(lease.id, [])))
+        ended_us = await self._end(lease, list(self._held.get(lease.id, [])))
         self._held.pop(lease.id, None)
-        return engine_us
+        return ended_us
 
     async def _end(self, lease: Lease, parts: list[Part]) -> int | None:
         if not parts:
             return None
         await asyncio.gather(*(self._workers.close(part, part.nodes) for part in parts))
-        engine_us = await self._cancel([part.id for part in parts])
+        ended_us = await self._cancel([part.id for part in parts])
         for part in parts:
             self._held[lease.id].remove(part)
             lease.nodes = [node for node in lease.nodes if node not in part.nodes]
             self._node_ceiling.change(-len(part.nodes))
-        return engine_us
+        return ended_us
 
     async def _cancel(self, ids: list[str]) -> int | None:
         """Cancel jobs or components, and see that they have ended; Slurm's own time of the last end."""
@@ -254,7 +254,7 @@ class SlurmWorld(World):
             return None
         began_us = self.clock.now_us()
         end_s = await cancel(self.client, ids)
-        return self._engine_us(began_us, end_s)
+        return engine_us(self.clock, began_us, end_s)
 
     def _not_own(self, ids: list[str]) -> list[str]:
         """What may be cancelled: the driver's own job ends with the driver."""
@@ -288,7 +288,8 @@ class SlurmWorld(World):
                 job=work.job,
                 hint="a step cannot span jobs: hold all nodes from the start (workflow, offload, min_nodes)",
             )
-        launch = srun(work.task.ranks, nodes, part.id, het_group=0 if part.het else None)
+        group = 0 if part.het else None
+        launch = srun(work.task.ranks, nodes, part.id, het_group=group, python=self.site.slurm.python)
         log = self._logs / f"{part.id}.{nodes[0]}.log"
         environment = task_environment(nodes, work)
         try:
@@ -361,7 +362,7 @@ class SlurmWorld(World):
 
     def nodes_are_short(self) -> bool:
         """Whether another job of this run waits for nodes, other than for spare work."""
-        return any(request.least_nodes and not request.spare for request, _ in self._asking.values())
+        return any(asked.least_nodes and asked.eligible and not asked.spare for asked, _ in self._asking.values())
 
     def who_waits(self) -> list[str]:
         """Who stands in line, in plain words."""

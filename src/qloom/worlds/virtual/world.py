@@ -103,6 +103,7 @@ class VirtualWorld(World):
         await self._pass_time(self._overheads.release_s)
         for kept in (self._leases, self._working, self._lost):
             kept.pop(lease.id, None)
+        lease.ended = True
         return self._give_back(lease, list(lease.nodes), qpu=True)
 
     def _give_back(self, lease: Lease, nodes: list[str], *, qpu: bool) -> int:

@@ -1,0 +1,154 @@
+"""The chain of split on a real Slurm: each sub-job waits in the queue for the one before, and none is left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+import qloom
+from qloom.ports import Request
+from qloom.site import Site, Slurm
+from qloom.worlds.slurm.batch import Batch
+from qloom.worlds.slurm.client import Client
+from qloom.worlds.slurm.handon import submit
+from tests.slurm import programs
+from tests.slurm.driver import DEADLINE_S, QLOOM, events_of, queue, start, wait_for_event, wait_until
+
+pytestmark = pytest.mark.slow
+LONG = programs.source(programs.long_phase)
+SPLIT = ("--world", "slurm", "--strategy", "split", "-q")
+
+
+@pytest.fixture
+def cluster(slurm_env):
+    """A cluster that is whole and empty after a test, too."""
+    yield slurm_env
+    wait_until(lambda: queue(slurm_env) == {}, "an empty queue")
+    wait_until(lambda: set(slurm_env.run("sinfo", "-h", "-N", "-o", "%T").split()) == {"idle"}, "idle nodes")
+
+
+def jobs(testbed, *more):
+    """Components in Slurm's queue: `{id: (state, reason, dependency, nodes)}`."""
+    said = testbed.run("squeue", "-h", "-o", "%i|%T|%r|%E|%N", *more).splitlines()
+    return {line.split("|")[0]: tuple(line.split("|")[1:]) for line in said}
+
+
+def dependents(testbed):
+    """Who waits for whom, leaders of het jobs only, and who runs: `({id: predecessor}, {id})`."""
+    seen = jobs(testbed)
+    behind = {
+        id.removesuffix("+0"): dependency.partition("(")[0].removeprefix("afterany:")
+        for id, (state, reason, dependency, _) in seen.items()
+        if (state, reason) == ("PENDING", "Dependency") and dependency.startswith("afterany:") and "+1" not in id
+    }
+    return behind, {id.removesuffix("+0") for id, (state, *_) in seen.items() if state == "RUNNING"}
+
+
+def chained(testbed):
+    """The first sub-job and the one behind it, as soon as one runs and the other waits for it."""
+    behind, running = dependents(testbed)
+    return next(((before, id) for id, before in behind.items() if before in running), None)
+
+
+def test_the_next_sub_job_waits_for_the_one_before_and_none_is_left_at_the_end(cluster, qloom_home):
+    driver = start("run", programs.source(programs.phases_of_each_kind), *SPLIT)
+    first, second = wait_until(lambda: chained(cluster), "a sub-job that waits for another")
+    assert f"{second}+1" in jobs(cluster), "a het job: nodes and the QPU"
+
+    def started():
+        _, running = dependents(cluster)
+        assert not {first, second} <= running, "the second has started before the first has ended"
+        return second in running
+
+    wait_until(started, "the start of the second sub-job")
+    said, complaint = driver.communicate(timeout=DEADLINE_S)
+    assert (driver.returncode, said) == (0, "1\n"), complaint
+    assert queue(cluster) == {}
+    events = events_of(qloom_home)
+    granted = {event["lease"]: event["engine_id"] for event in events if event["event"] == "granted"}
+    assert [granted["j1.1"], granted["j1.2"]] == [first, second]
+    assert [event["lease"] for event in events if event["event"] == "queued_ahead"] == ["j1.2", "j1.3", "j1.4"]
+    assert [event["lease"] for event in events if event["event"] == "withdrawn"] == ["j1.4"]
+    (name,) = [line for line in cluster.run("squeue", "-h", "-t", "all", "-o", "%j").split() if ".j1.4." in line][:1]
+    never_used = jobs(cluster, "-t", "all", "-n", name)
+    assert {(state, nodes) for state, _, _, nodes in never_used.values()} == {("CANCELLED", "")}
+
+
+def test_a_driver_that_is_killed_leaves_a_chain_that_is_reaped(cluster, qloom_home):
+    driver = start("run", LONG, "--set", "seconds=60", *SPLIT)
+    wait_for_event(qloom_home, "queued_ahead", lease="j1.3")
+    held, waiting = wait_until(lambda: chained(cluster), "a sub-job that waits for another")
+    driver.send_signal(signal.SIGSTOP)  # or it would see the end of its salloc
+    for child in Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split():
+        if Path(f"/proc/{child}/comm").read_text().strip() == "salloc":
+            os.kill(int(child), signal.SIGKILL)  # with SIGTERM it would take its request back
+    driver.kill()
+    driver.communicate()
+    assert {id.partition("+")[0] for id in queue(cluster)} == {held, waiting}
+    reaped = subprocess.run([QLOOM, "slurm", "reap", "--json"], capture_output=True, text=True, check=True)
+    assert held in reaped.stdout
+    assert waiting in reaped.stdout
+    assert json.loads(reaped.stdout)
+    wait_until(lambda: queue(cluster) == {}, "an empty queue")
+
+
+def test_a_node_that_fails_under_a_sub_job_does_not_bring_the_next_one_forward(cluster, tmp_path):
+    """Slurm ends a job whose only node has failed and starts the one behind it, on the node that the first needs."""
+    log = tmp_path / "log"
+    drained = ["c3"]  # two are left: the one that fails, and the only one for what ran there
+    cluster.set_node("c3", "DRAIN", "test")
+
+    def fail():
+        (lost,) = wait_until(lambda: log.exists() and log.read_text().split(), "the long task")
+        drained.append(lost)
+        for state in ("DOWN", "DRAIN"):  # drained, too: it would come back by itself
+            cluster.set_node(lost, state, "test")
+
+    watcher = threading.Thread(target=fail)
+    watcher.start()
+    try:
+        outcome = qloom.run(
+            LONG,
+            world="slurm",
+            strategy="split",
+            site=Site(nodes=1),
+            parameters={"seconds": 3.0, "log": str(log)},
+            in_memory=True,
+        )
+    finally:
+        watcher.join()
+        for node in drained:
+            cluster.set_node(node, "RESUME")
+    assert outcome.result == [1, 1]
+    assert len(set(log.read_text().split())) == 2, "it ran again, elsewhere"
+    held = [event["lease"] for event in outcome.events if event["event"] == "granted"]
+    assert held == ["j1.1", "j1.2"], "the one ahead was never held"
+
+
+def test_a_batch_sub_job_starts_only_if_the_one_before_ended_well(cluster, tmp_path, monkeypatch):
+    """The links of a chain without a driver."""
+    monkeypatch.chdir(tmp_path)
+    before = cluster.run("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 60").strip()
+    link = Batch("run", "chain", Request("j1.1", "j1", 1, 1), 0, after=before)
+
+    async def submit_link():
+        client = Client()
+        try:
+            return await submit(link, Site(slurm=Slurm()), tmp_path, client)
+        finally:
+            client.close()
+
+    after = asyncio.run(submit_link())
+    wait_until(lambda: before in jobs(cluster) and jobs(cluster)[before][0] == "RUNNING", "the first link")
+    state, reason, dependency, _ = jobs(cluster)[after]
+    assert (state, reason, dependency) == ("PENDING", "Dependency", f"afterok:{before}(unfulfilled)")
+    cluster.run("scancel", before)
+    wait_until(lambda: after not in jobs(cluster), "the end of the link that cannot start")
+    assert jobs(cluster, "-t", "all", "-j", after)[after][0] == "CANCELLED"
