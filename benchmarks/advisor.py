@@ -119,9 +119,8 @@ def moment_of(nodes: int, load: float, interval_s: float, rng: Random) -> Moment
     at_us = round(rng.uniform(0.8, 1.0) * WARM_UP_S * 1e6)
     engine = Engine(State([("nodes", nodes)]), make_policy("easy", interval_s=interval_s), "easy")
     background = Background(engine, ["nodes"], jobs)
-    while background.next_us <= at_us:
-        background.step(background.next_us)
-        engine.settle()
+    while (next_us := background.next_us()) <= at_us:
+        background.step(next_us)
     now: list[Seen] = []
     before: list[Seen] = []
     for entry in [*engine.state.running.values(), *engine.state.waiting]:

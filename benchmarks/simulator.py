@@ -26,7 +26,6 @@ from qloom.load.workload import LoadJob
 from qloom.site import Qpu, Site
 
 NODES, LOAD = 3456, 0.95
-LARGEST = 128  # nodes of a hybrid job
 YEAR_S = 365 * 24 * 3600
 SIZES = (12_500, 25_000, 50_000, 75_000, 100_000)
 PLOT = Path(__file__).parent.parent / "docs" / "results" / "load-growth.png"
@@ -74,13 +73,13 @@ def rigid() -> None:
 
 
 def year() -> None:
-    """A year with a million jobs, one in a hundred of them hybrid (of up to 128 nodes, under vqpu)."""
+    """A year with a million jobs, one in a hundred of them hybrid, of any size, under vqpu."""
     count = 1_000_000
     jobs = lublin(count, NODES, Random(0))
     shrunk = LOAD * NODES * YEAR_S / sum(job.nodes * job.run_s for job in jobs)
     jobs = [LoadJob(job.number, job.submit_s, job.run_s * shrunk, job.nodes, job.limit_s * shrunk) for job in jobs]
     site = Site(nodes=NODES, qpus=tuple(Qpu(name=f"qpu{number}") for number in range(4)))
-    load = Load(jobs, site, load=LOAD, arrivals="poisson", hybrid=0.01, strategy="vqpu", hybrid_largest=LARGEST)
+    load = Load(jobs, site, load=LOAD, arrivals="poisson", hybrid=0.01, strategy="vqpu")
     began_s, cpu_s = time.perf_counter(), time.process_time()
     result = run_load(load)
     wall_s, cpu_s = time.perf_counter() - began_s, time.process_time() - cpu_s

@@ -8,11 +8,13 @@ import pytest
 
 from qloom.errors import InputError, NeedError
 from qloom.load.background import Failures
+from qloom.load.engine import Engine
 from qloom.load.model import lublin
 from qloom.load.run import Load, run_load
 from qloom.load.workload import Hybrid, LoadJob
 from qloom.schedulers import make_policy
 from qloom.schedulers.policy import Decision, Policy, Resize
+from qloom.schedulers.state import Entry, State
 from qloom.site import Qpu, Site
 
 SITE = Site(nodes=4, qpus=(Qpu(shares=2),))
@@ -25,8 +27,10 @@ def rigid(
     return LoadJob(number, submit_s, run_s, nodes, run_s if limit_s is None else limit_s, **more)  # type: ignore[arg-type]
 
 
-def hybrid(number: int, submit_s: float, nodes: int, phases: Hybrid = PHASES) -> LoadJob:
-    return LoadJob(number, submit_s, phases.run_s, nodes, phases.run_s, hybrid=phases)
+def hybrid(
+    number: int, submit_s: float, nodes: int, phases: Hybrid = PHASES, limit_s: float | None = None
+) -> LoadJob:
+    return LoadJob(number, submit_s, phases.run_s, nodes, limit_s or phases.run_s, hybrid=phases)
 
 
 def starts(jobs: list[LoadJob], **settings: object) -> dict[int, float]:
@@ -82,6 +86,40 @@ def test_backfill_happens_at_the_interval_and_heads_start_at_once():
 def test_a_job_is_killed_at_its_time_limit():
     record = run_load(Load([rigid(1, 0, 1, 100, 60)], SITE, warm_up=0.0)).records[0]
     assert (record.state, record.end_s) == ("timeout", 60)
+
+
+@pytest.mark.parametrize("strategy", ["offload", "vqpu", "coschedule"])
+def test_a_hybrid_job_is_ended_at_its_limit_and_goes_on_from_its_journal(strategy):
+    phases = Hybrid(iterations=4, classical_s=60, quantum_s=5, parts=2)  # 260 s
+    job = hybrid(1, 0, 4, phases, limit_s=150)
+    (record,) = run_load(Load([job], SITE, strategy=strategy, warm_up=0.0)).records
+    assert (record.state, record.requeues) == ("done", 1)
+    assert record.end_s == pytest.approx(150 + 130)  # the third classical phase is run again
+    assert record.qpu_s_busy == pytest.approx(20)
+
+
+def test_a_hybrid_job_that_was_ended_at_its_limit_asks_for_twice_the_time():
+    phases = Hybrid(iterations=1, classical_s=60, quantum_s=5)
+    jobs = [hybrid(1, 0, 4, phases, limit_s=30), rigid(2, 1, 4, 10)]
+    record, other = run_load(Load(jobs, SITE, warm_up=0.0)).records
+    assert other.start_s == 30
+    assert (record.state, record.requeues) == ("done", 2)
+    assert record.end_s == pytest.approx(40 + 60 + 5)  # 60 s were enough for the classical phase, which is kept
+
+
+def test_a_job_that_was_requeued_stands_in_line_once():
+    """Job 3 went before job 2, and is at the end of the line when it has lost a node."""
+    state = State([("nodes", 4)])
+    engine = Engine(state, make_policy("easy"), "easy")
+    line = state.line(("nodes",))
+    for name, nodes, limit_us in (("1", 3, 100), ("2", 4, 50), ("3", 1, 90)):
+        engine.submit(Entry(name, line, (nodes,), limit_us, limit_us))
+    engine.settle()
+    assert list(state.running) == ["1", "3"]
+    engine.requeue(state.running["3"])
+    assert [entry.id for entry in state.waiting] == ["2", "3"]
+    engine.settle()
+    assert list(state.running) == ["1", "3"]
 
 
 def test_partitions_do_not_wait_for_each_other_and_gres_is_counted():
@@ -154,7 +192,7 @@ def test_an_expander_has_the_rest_of_the_time_of_its_job():
 
 def test_a_hybrid_job_that_loses_a_node_repeats_only_what_is_missing():
     phases = Hybrid(iterations=6, classical_s=600, quantum_s=100, parts=2)
-    jobs = [hybrid(number, number * 100.0, 4, phases) for number in range(1, 31)]
+    jobs = [hybrid(number, number * 100.0, 4, phases, limit_s=50_000) for number in range(1, 31)]
     site = Site(nodes=16)
     result = run_load(Load(jobs, site, strategy="vqpu", failures=Failures(30.0, 600.0), warm_up=0.0))
     assert [record.state for record in result.records] == ["done"] * 30
@@ -167,7 +205,7 @@ def test_a_hybrid_job_that_loses_a_node_repeats_only_what_is_missing():
 def test_a_malleable_job_keeps_to_what_a_policy_asks_of_it():
     phases = Hybrid(iterations=3, classical_s=60, quantum_s=5, parts=4)
     free = run_load(Load([hybrid(1, 0, 4, phases)], SITE, strategy="malleable", warm_up=0.0)).records[0]
-    jobs = [hybrid(1, 0, 4, phases), rigid(2, 1, 4, 5)]
+    jobs = [hybrid(1, 0, 4, phases, limit_s=1000), rigid(2, 1, 4, 5)]
     asked = run_load(Load(jobs, SITE, policy=named(KeepSmall), strategy="malleable", warm_up=0.0)).records[0]
     assert free.end_s == pytest.approx(195.0)
     assert asked.end_s >= 60 + 2 * 120  # from the second phase on, four parts take turns on two nodes

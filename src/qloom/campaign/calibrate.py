@@ -19,6 +19,7 @@ from qloom.campaign.figures import figures_of
 from qloom.campaign.model import Campaign, Label
 from qloom.campaign.plans import Conditions, plan_for
 from qloom.campaign.read import resolve
+from qloom.campaign.workloads import LoadPlan
 from qloom.errors import InputError
 from qloom.runner import execute
 
@@ -60,6 +61,8 @@ def _errors(campaign: Campaign, name: str, wanted: Mapping[str, Label]) -> Vecto
         known = published_for(campaign, cell)
         if known and cell.matches(wanted):
             plan = plan_for(cell, campaign.seed, 0, Conditions(world="virtual"))
+            if isinstance(plan, LoadPlan):
+                raise InputError(f"campaign {name}: cells with a workload cannot be calibrated")
             got = figures_of(execute(plan, in_memory=True).events, campaign.quirks)
             errors += [_weighed(got[figure], figure, known) for figure in campaign.figures if figure in known]
     return np.array(errors)

@@ -12,12 +12,13 @@ from qloom.campaign.cells import Cell, expand
 from qloom.campaign.manifest import manifest_of
 from qloom.campaign.plans import plan_for
 from qloom.campaign.store import Asked, Store
+from qloom.campaign.workloads import LoadPlan
 from qloom.errors import JobError, JournalError
 from qloom.journal import home
 from qloom.journal.file import FILE_NAME, Event
-from qloom.runner import Plan, execute
+from qloom.runner import Outcome, Plan, execute
 
-Piece = tuple[Cell, int, Plan]  # a cell, which repeat of it, and what is run for it
+Piece = tuple[Cell, int, Plan | LoadPlan]  # a cell, which repeat of it, and what is run for it
 Told = Callable[[int, int, str], None]  # how many are done, of how many, and which one is next
 
 
@@ -43,7 +44,7 @@ def carry_out(asked: Asked, told: Told, listener: Callable[[Event], None] | None
             if not is_mine:
                 continue
             told(place, len(pieces), f"{cell.id}, repeat {repeat + 1}")
-            outcome = execute(plan, listener=listener)
+            outcome = _run(plan, listener)
             if outcome.errors:
                 failed.append(f"{cell.id}, repeat {repeat + 1} ({outcome.run}): {outcome.errors[0]}")
             else:
@@ -76,9 +77,13 @@ def verify(store: Store, told: Told) -> tuple[int, int, list[str]]:
     return len(virtual), len(pieces) - len(virtual), different
 
 
-def _journal_again(plan: Plan) -> bytes:
+def _run(plan: Plan | LoadPlan, listener: Callable[[Event], None] | None = None) -> Outcome:
+    return plan.execute() if isinstance(plan, LoadPlan) else execute(plan, listener=listener)
+
+
+def _journal_again(plan: Plan | LoadPlan) -> bytes:
     with _another_home():
-        outcome = execute(plan)
+        outcome = _run(plan)
         return (home.runs_directory() / outcome.run / FILE_NAME).read_bytes()
 
 

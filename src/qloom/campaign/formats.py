@@ -30,6 +30,12 @@ HEADINGS = {
     "cost_node_s": "cost node-s",
     "task_wait_mean_s": "mean wait s",
     "task_wait_max_s": "longest s",
+    "hybrid_turnaround_s": "hybrid turnaround s",
+    "hybrid_wait_s": "hybrid wait s",
+    "hybrid_slowdown": "hybrid slowdown",
+    "rigid_wait_s": "rigid wait s",
+    "rigid_slowdown": "rigid slowdown",
+    "harm_s": "harm s",
 }
 
 

@@ -28,6 +28,12 @@ FIGURES = (
     "cost_node_s",
     "task_wait_mean_s",
     "task_wait_max_s",
+    "hybrid_turnaround_s",
+    "hybrid_wait_s",
+    "hybrid_slowdown",
+    "rigid_wait_s",
+    "rigid_slowdown",
+    "harm_s",
 )
 Figure = Literal[FIGURES]  # type: ignore[valid-type]  # the names above
 Quirk = Literal["baseline-double-is-a-sum", "workflow-bills-used-nodes"]
@@ -68,6 +74,10 @@ class Setting(Checked):
     )
     shares: int | None = Field(default=None, ge=1, description="vQPUs that the QPU is divided into.")
     lanes: int | None = Field(default=None, ge=1, description="Tasks that the QPU runs at once.")
+    workload: dict[str, Any] = Field(
+        default_factory=dict,
+        description="A loaded cluster, as `qloom load run` has it; virtual.",
+    )
     qpus: list[dict[str, Any]] | None = Field(default=None, description="Several QPUs, as in a site file.")
     overheads: dict[str, FiniteFloat] = Field(default_factory=dict, description="Of the engine, in virtual time.")
 

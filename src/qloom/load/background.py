@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -48,7 +47,7 @@ class Background:
         self.hybrid: Callable[[LoadJob], None] = lambda job: None
         self.lose_held_node: Callable[[Resource, int, float], None] = lambda resource, place, repair_s: None
         self._partitions = partitions
-        self._lines: dict[Any, Line] = {}  # by the partition and gres that jobs want
+        self._lines: dict[int, Line] = {}  # partition -> the line of jobs that want nothing but nodes of it
         self._arrivals = iter(jobs)
         self._follows = follows or {}
         self._failures = failures
@@ -56,7 +55,7 @@ class Background:
         self._due: list[tuple[int, int, Callable[[], None]]] = []  # what has no place in the order of arrivals
         self._due_made = 0
         self._open = 0  # jobs that were submitted and have not ended
-        self._lost: dict[str, tuple[int, int, float]] = {}  # job -> submitted, how often requeued, node-s for nothing
+        self._lost: dict[Any, tuple[int, int, float]] = {}  # job -> submitted, how often requeued, node-s for nothing
         engine.ended = self._rigid_ended
         self._next: LoadJob | None = None
         self._next_at_us = FOREVER_US
@@ -66,12 +65,11 @@ class Background:
         if failures is not None:
             self._plan_failure(0)
 
-    @property
     def next_us(self) -> int:
         """When the next thing is due; never, once all jobs have ended."""
-        next_us = self.engine.next_us
-        if self._next_at_us < next_us:
-            next_us = self._next_at_us
+        next_us, arrival_us = self.engine.next_us, self._next_at_us
+        if arrival_us < next_us:
+            next_us = arrival_us
         if not self._due:
             return next_us
         if not self._open and self.is_over:
@@ -84,13 +82,15 @@ class Background:
         return not self._open and self._next is None and not self._follows
 
     def step(self, now_us: int) -> None:
-        """Tell the engine all that happens at this instant."""
-        self.engine.advance(now_us)
+        """Tell the engine all that happens at this instant, and let the policy decide."""
+        engine = self.engine
+        engine.advance(now_us)
         while self._next_at_us <= now_us and self._next is not None:
             self._submit(self._next)
             self._take_next()
         while self._due and self._due[0][0] <= now_us:
             heappop(self._due)[2]()
+        engine.settle()
 
     def over(self, record: JobRecord) -> None:
         """A job has ended."""
@@ -110,7 +110,7 @@ class Background:
 
     def _take_next(self) -> None:
         self._next = next(self._arrivals, None)
-        self._next_at_us = FOREVER_US if self._next is None else round(self._next.submit_s * 1e6)
+        self._next_at_us = FOREVER_US if self._next is None else int(self._next.submit_s * 1e6 + 0.5)
 
     def _submit_next_of(self, number: int, now_us: int) -> None:
         following = self._follows.pop(number, None)
@@ -125,25 +125,33 @@ class Background:
         if job.hybrid is not None:
             self.hybrid(job)
             return
-        wanted = (job.partition, *(name for name, _count in job.gres)) if job.gres else job.partition
-        line = self._lines.get(wanted)
-        if line is None:
-            line = self._lines[wanted] = self._line_of(job)
-        amounts = (job.nodes, *(count for _name, count in job.gres)) if job.gres else (job.nodes,)
-        if job.gres or job.nodes > line.resources[0].total:
-            _require_room(job, line, amounts)
-        run_s = job.run_s if job.run_s <= job.limit_s else job.limit_s
-        self.engine.submit(
-            Entry(str(job.number), line, amounts, int(job.limit_s * 1e6 + 0.5), int(run_s * 1e6 + 0.5), job)
-        )
+        line = self._lines.get(job.partition)
+        amounts: tuple[int, ...] = (job.nodes,)
+        if line is None or job.gres or job.nodes > line.resources[0].total:
+            line, amounts = self._with_room(job)
+        limit_us, run_us = int(job.limit_s * 1e6 + 0.5), int(job.run_s * 1e6 + 0.5)
+        if run_us > limit_us:
+            run_us = limit_us
+        self.engine.submit(Entry(job.number, line, amounts, limit_us, run_us, job))
 
-    def _line_of(self, job: LoadJob) -> Line:
+    def _with_room(self, job: LoadJob) -> tuple[Line, tuple[int, ...]]:
+        """The line of a job, and what it wants of each resource there; refuses what will never be there."""
         if job.partition >= len(self._partitions):
             raise InputError(
                 f"job {job.number} wants partition {job.partition + 1} and there are {len(self._partitions)}",
                 hint="--partition NAME:NODES for each of them",
             )
-        return self.engine.state.line((self._partitions[job.partition], *(name for name, _count in job.gres)))
+        line = self.engine.state.line((self._partitions[job.partition], *(name for name, _count in job.gres)))
+        amounts = (job.nodes, *(count for _name, count in job.gres))
+        for resource, amount in zip(line.resources, amounts, strict=True):
+            if amount > resource.total:
+                raise NeedError(
+                    f"job {job.number} asks for {amount} of {resource.name} and there are {resource.total}",
+                    hint="a larger cluster, or a trace for a smaller one",
+                )
+        if not job.gres:
+            self._lines[job.partition] = line
+        return line, amounts
 
     def _rigid_ended(self, entry: Entry) -> None:
         job: LoadJob = entry.owner
@@ -210,25 +218,9 @@ class Background:
         return None, place
 
 
-def _require_room(job: LoadJob, line: Line, amounts: tuple[int, ...]) -> None:
-    for resource, amount in zip(line.resources, amounts, strict=True):
-        if amount > resource.total:
-            raise NeedError(
-                f"job {job.number} asks for {amount} of {resource.name} and there are {resource.total}",
-                hint="a larger cluster, or a trace for a smaller one",
-            )
-
-
 def run_plain(background: Background) -> None:
     """Run a workload without hybrid jobs to its end, without an event loop."""
-    collecting = gc.isenabled()
-    gc.disable()  # nothing here makes cycles: the collector would only walk the records, again and again
-    try:
-        while (now_us := background.next_us) != FOREVER_US:
-            background.step(now_us)
-            background.engine.settle()
-    finally:
-        if collecting:
-            gc.enable()
+    while (now_us := background.next_us()) != FOREVER_US:
+        background.step(now_us)
     if not background.is_over:
         raise InputError("jobs wait and the policy starts none of them", hint="the policy is wrong")

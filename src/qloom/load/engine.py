@@ -22,14 +22,8 @@ class Engine:
         self._interval_us = round(policy.interval_s * 1e6)
         self._ends: list[tuple[int, int, Entry]] = []  # of rigid jobs that run
         self._next_tick_us = FOREVER_US
+        self.next_us = FOREVER_US  # when the next thing is due by itself, as of the last `settle`
         self._changed = False
-
-    @property
-    def next_us(self) -> int:
-        """When the next thing is due by itself."""
-        if self._ends and self._ends[0][0] < self._next_tick_us:
-            return self._ends[0][0]
-        return self._next_tick_us
 
     def submit(self, entry: Entry) -> None:
         """A job, or a request of one, stands in line."""
@@ -46,40 +40,45 @@ class Engine:
         state.now_us = now_us
         while ends and ends[0][0] <= now_us:
             _at_us, order, entry = heappop(ends)
-            if entry.order == order:  # else it was killed, and has another place in line
+            if entry.order == order:  # else it was killed
                 state.end(entry)
                 self._changed = True
                 self.ended(entry)
 
     def settle(self) -> None:
         """Ask the policy, if there is a reason to."""
-        state = self.state
+        state, ends = self.state, self._ends
+        if state.waiting_count and (self._changed or state.now_us >= self._next_tick_us):
+            self._changed = False
+            if self._interval_us:
+                self._tick()
+            starts, resizes = self._policy.decide(state)
+            if state.backfill:
+                state.freed = False
+            for entry, amounts in starts:
+                state.start(entry, amounts, self._name)
+                if entry.run_us >= 0:
+                    heappush(ends, (state.now_us + entry.run_us, entry.order, entry))
+                else:
+                    self.started(entry)
+            for resize in resizes:
+                self.resized(resize)
+            if state.backfill and state.arrived:
+                state.sort_in()
         if not state.waiting_count:
             self._next_tick_us = FOREVER_US
-            return
-        interval_us = self._interval_us
-        backfill = not interval_us or state.now_us >= self._next_tick_us
-        if not (self._changed or backfill):
-            return
-        self._changed = False
-        state.backfill = backfill
-        decision = self._policy.decide(state)
-        if backfill:
-            state.arrived.clear()
-            state.freed = False
-        for entry, amounts in decision.starts:
-            state.start(entry, amounts, self._name)
-            if entry.run_us >= 0:
-                heappush(self._ends, (state.now_us + entry.run_us, entry.order, entry))
-            else:
-                self.started(entry)
-        for resize in decision.resizes:
-            self.resized(resize)
-        if interval_us and (backfill or self._next_tick_us == FOREVER_US):
-            tick_us = state.now_us - state.now_us % interval_us + interval_us
-            self._next_tick_us = tick_us if state.waiting_count else FOREVER_US
+        end_us = ends[0][0] if ends else FOREVER_US
+        self.next_us = end_us if end_us < self._next_tick_us else self._next_tick_us
+
+    def _tick(self) -> None:
+        """Whether this is a backfill pass, and when the next one is due."""
+        state, interval_us = self.state, self._interval_us
+        state.backfill = state.now_us >= self._next_tick_us
+        if state.backfill or self._next_tick_us == FOREVER_US:
+            self._next_tick_us = state.now_us - state.now_us % interval_us + interval_us
 
     def requeue(self, entry: Entry) -> None:
         """A rigid job lost a node: it is killed, and stands at the end of the line."""
         self.state.end(entry)
-        self.submit(entry)
+        entry.order = -1  # it will not end
+        self.submit(Entry(entry.id, entry.line, entry.amounts, entry.limit_us, entry.run_us, entry.owner))

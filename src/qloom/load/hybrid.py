@@ -17,7 +17,7 @@ from qloom.journal.forecast import learn
 from qloom.load.line import Terms
 from qloom.load.records import JobRecord
 from qloom.load.workload import Hybrid, LoadJob
-from qloom.model import Task, task
+from qloom.model import QpuHold, Task, task
 from qloom.payload import delay
 from qloom.ports import Request
 from qloom.programs.load import Program
@@ -75,9 +75,13 @@ class HybridJobs:
         self._strategy = strategy
         self._options = options
         self._seed = seed
+        self._shares = max((qpu.shares for qpu in site.qpus), default=1)
         self._program = Program("a hybrid job of a workload", program)
         self._jobs: dict[str, LoadJob] = {}
         self._running: dict[asyncio.Task[None], None] = {}
+        self._attempts: dict[str, asyncio.Task[Any]] = {}
+        self._expired: dict[str, bool] = {}  # jobs that are being ended at a time limit
+        self._timeouts: dict[str, int] = {}  # how often a job was
         self._start: Event = {"event": "run_started", "n": 0, "at_us": 0, "site": site.as_dict()}
         self._site_of = cache(lambda nodes: replace(site, nodes=nodes))
 
@@ -97,6 +101,12 @@ class HybridJobs:
         if not running.cancelled() and (error := running.exception()) is not None:
             self.broken(error)
 
+    def expired(self, job: str) -> None:
+        """The time limit of something that a job holds is over: it is ended, as Slurm does."""
+        if job in self._attempts and self._attempts[job].cancel():
+            self._expired[job] = True
+            self._timeouts[job] = self._timeouts.get(job, 0) + 1
+
     def terms(self, request: Request) -> Terms:
         """How long a request is for, as the job's user would say."""
         job = self._jobs[request.job]
@@ -106,14 +116,17 @@ class HybridJobs:
         keeps = KEEPS.get(name, "job")
         if keeps == "phase":
             seconds = job.hybrid.classical_s if request.least_nodes else job.hybrid.quantum_s
+            if request.qpu is QpuHold.SHARE:  # others may be served before
+                seconds *= self._shares
         elif keeps == "iteration":
             seconds = job.hybrid.classical_s + job.hybrid.quantum_s
         else:
             seconds = job.run_s
-        return Terms(max(1.0, factor * seconds), name in RESIZES)
+        learnt = 2 ** self._timeouts.get(request.job, 0)  # who was ended at a limit asks for twice the time
+        return Terms(max(1.0, factor * seconds) * learnt, name in RESIZES)
 
     async def _run(self, job: LoadJob) -> None:
-        """Run a job to its end; a job that loses a node goes back to the line and repeats only what is missing."""
+        """Run a job to its end; one that is ended before goes back to the line and repeats only what is missing."""
         assert job.hybrid is not None  # noqa: S101
         name, strategy = f"j{job.number}", job.hybrid.strategy or self._strategy
         clock = self._world.clock
@@ -130,18 +143,27 @@ class HybridJobs:
             past = list(journal.events)
             if requeues:
                 journal.record("resumed")
+            attempt = self._attempts[name] = asyncio.ensure_future(
+                run_job(plan, job.number - 1, self._world, self._broker, journal, past=past, forecaster=forecaster)
+            )
             try:
-                await run_job(
-                    plan, job.number - 1, self._world, self._broker, journal, past=past, forecaster=forecaster
-                )
+                await attempt
             except AllocationEnded:
+                state = "failed"
+                continue
+            except asyncio.CancelledError:
+                if not self._expired.pop(name, False):
+                    raise
+                state = "timeout"
                 continue
             except QloomError as error:
+                state = "failed"
                 self.errors.append(error)
             else:
                 state = "done"
             break
-        del self._jobs[name]
+        del self._jobs[name], self._attempts[name]
+        self._timeouts.pop(name, None)
         self.over(self._record(job, strategy, state, requeues, read_history(journal.events), journal.events))
 
     def _record(

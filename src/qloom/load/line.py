@@ -32,6 +32,7 @@ class LoadedLine:
         self, background: Background, clock: Clock, partition: str, terms: Callable[[Request], Terms]
     ) -> None:
         self.lost: Callable[[str], None] = lambda node: None  # told when a held node fails
+        self.expired: Callable[[str], None] = lambda job: None  # told when a job still holds what it had to give back
         self._background = background
         self._engine = background.engine
         self._state = background.engine.state
@@ -45,12 +46,13 @@ class LoadedLine:
         self._names: dict[str, list[str]] = {}  # lease -> its nodes
         self._asked: dict[str, int] = {}  # lease -> nodes that a policy wants it to keep to
         self._spare: list[Entry] = []  # requests for work that may never be needed
+        self._dependent: list[Entry] = []  # not yet eligible: as at most centres, their age does not count until then
         self._next_us = FOREVER_US
         self._cancel: Callable[[], None] = lambda: None
         self._engine.started = self._started
         self._engine.resized = self._resized
         background.lose_held_node = self._lose_held_node
-        self._arm(background.next_us)
+        self._arm(background.next_us())
 
     # The verbs of a line
 
@@ -62,11 +64,10 @@ class LoadedLine:
             return None
         granted: asyncio.Future[Grant | None] = asyncio.get_running_loop().create_future()
         self._grants[request.id] = (entry, granted)
-        request.waited_for = self._shortage(entry)
-        if request.spare:
-            self._spare.append(entry)
+        if request.eligible:
+            self._submit(entry)
         else:
-            self._engine.submit(entry)
+            self._dependent.append(entry)
         self._poke()
         return await granted
 
@@ -79,7 +80,7 @@ class LoadedLine:
         if entry.waiting:
             self._state.leave(entry)
         else:
-            self._spare.remove(entry)
+            (self._spare if request.eligible else self._dependent).remove(entry)
         granted.set_result(None)
         self._poke()
 
@@ -118,6 +119,9 @@ class LoadedLine:
                 self._background.take_away(self._nodes, self._down.pop(node), lambda name=node: self._put(name))  # type: ignore[misc]
             else:
                 self._put(node)
+        for entry in [entry for entry in self._dependent if entry.owner.eligible]:
+            self._dependent.remove(entry)
+            self._submit(entry)
         self._poke()
 
     def nodes_are_short(self) -> bool:
@@ -160,6 +164,13 @@ class LoadedLine:
         entry.malleable = request.lease is None and request.least_nodes > 0 and self._terms(request).malleable
         return entry
 
+    def _submit(self, entry: Entry) -> None:
+        entry.owner.waited_for = self._shortage(entry)
+        if entry.owner.spare:
+            self._spare.append(entry)
+        else:
+            self._engine.submit(entry)
+
     def _shortage(self, entry: Entry) -> str:
         short = [
             resource.name
@@ -181,7 +192,13 @@ class LoadedLine:
         lease = request.id if request.lease is None else request.lease.id
         self._parts.setdefault(lease, []).append(entry)
         self._names.setdefault(lease, []).extend(nodes)
+        if request.lease is None:
+            self._background.later(entry.end_us, lambda: self._at_limit(entry, lease))
         granted.set_result(Grant(request, tuple(nodes), shares))
+
+    def _at_limit(self, entry: Entry, lease: str) -> None:
+        if entry in self._parts.get(lease, ()):
+            self.expired(entry.owner.job)
 
     def _resized(self, resize: Resize) -> None:
         request: Request = resize.entry.owner
@@ -215,11 +232,10 @@ class LoadedLine:
     def _happen(self) -> None:
         self._next_us, self._cancel = FOREVER_US, lambda: None
         self._background.step(self._clock.now_us())
-        self._engine.settle()
         if self._spare and not self.nodes_are_short() and self._spare[0].amounts[0] <= self._nodes.free:
             self._engine.submit(self._spare.pop(0))
             self._poke()
-        self._arm(self._background.next_us)
+        self._arm(self._background.next_us())
 
 
 def _wish(entry: Entry) -> str:

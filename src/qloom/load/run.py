@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -115,13 +117,25 @@ def simulate(load: Load, jobs: list[LoadJob], follows: Follows) -> tuple[list[Jo
     coming = [] if follows else jobs
     background = Background(engine, list(partitions), coming, follows, load.failures, Random(f"{load.seed} failures"))
     hybrid = HybridJobs(load.site, load.strategy, load.options, load.seed)
-    if any(job.hybrid is not None for job in jobs):
-        _run_in_virtual_time(load.site, background, hybrid)
-    else:
-        run_plain(background)
+    with _rare_collections():
+        if [job for job in jobs if job.hybrid is not None]:
+            _run_in_virtual_time(load.site, background, hybrid)
+        else:
+            run_plain(background)
     if state.running or state.waiting:
         raise JobError("the run is over and something is still held or asked for", hint="this is a bug in qloom")
     return background.records, hybrid
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """The garbage collector would walk all records again and again, and they hold no cycles."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _run_in_virtual_time(site: Site, background: Background, hybrid: HybridJobs) -> None:
@@ -131,6 +145,7 @@ def _run_in_virtual_time(site: Site, background: Background, hybrid: HybridJobs)
         world = VirtualWorld(site, clock, line=line)
         clock.explain_with(world.who_waits)
         line.lost = world.lose_node
+        line.expired = hybrid.expired
         devices: Any = world.devices
         broker = InProcessBroker(devices, clock, site.overheads.queue_call_s)
 

@@ -5,11 +5,13 @@ It gives the same starts as the general pass in `easy.py`; tests hold both again
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
 from qloom.schedulers.policy import Start
 from qloom.schedulers.state import FOREVER_US, Entry, Line, State
+
+NOBODY: Iterator[Entry] = iter(())  # behind a job that is in no bucket yet
 
 
 def fill_alone(state: State, line: Line) -> list[Start]:
@@ -27,32 +29,33 @@ def fill_alone(state: State, line: Line) -> list[Start]:
             given = entry.amounts if entry.most_nodes <= wanted else (min(entry.most_nodes, free),)
             free -= given[0]
             starts.append((entry, given))
-    if head is None or line.amounts[0][0] > free:  # nobody is left who could start
+    if head is None:
+        return starts
+    candidates: list[tuple[int, Entry, Iterator[Entry]]] = []
+    for entry in state.arrived:
+        if entry.order > head.order and entry.waiting:
+            candidates.append((entry.order, entry, NOBODY))
+    sizes = line.fitting(free) if state.freed else ()  # else nobody who waited before can start now
+    if not candidates and not sizes:
         return starts
     ends = resource.ends
     if starts:
         ends = sorted(ends + [(now_us + entry.limit_us, entry.order, given[0]) for entry, given in starts])
     shadow_us, extra = _reservation(ends, head.amounts[0], free, now_us)
     window_us = shadow_us - now_us
-    if state.freed:
-        candidates = _first_of_each(line, head.order, free, extra, window_us)
-    else:  # of those who waited before, nobody can start now
-        came = [entry for entry in state.arrived if entry.waiting and entry.order > head.order]
-        candidates = [(entry.order, entry, iter(())) for entry in came]
-    heapify(candidates)
+    if sizes:
+        candidates += _first_of_each(line, sizes, head.order, extra, window_us)
+        heapify(candidates)
     while candidates:
         _order, entry, behind = heappop(candidates)
         wanted = entry.amounts[0]
-        if wanted > free:
+        is_short = entry.limit_us <= window_us
+        room = free if is_short or free < extra else extra
+        if wanted > room:
             continue
-        room = free
-        if entry.limit_us > window_us:
-            if wanted > extra:
-                continue
-            room = min(free, extra)
         given = entry.amounts if entry.most_nodes <= wanted else (min(entry.most_nodes, room),)
         free -= given[0]
-        if entry.limit_us > window_us:
+        if not is_short:
             extra -= given[0]
         starts.append((entry, given))
         for following in behind:
@@ -64,23 +67,27 @@ def fill_alone(state: State, line: Line) -> list[Start]:
 
 def _reservation(ends: list[tuple[int, int, int]], wanted: int, free: int, now_us: int) -> tuple[int, int]:
     """When the head can start at the latest, and how much is left over beside it then."""
-    shadow_us, reached = FOREVER_US - 1, False  # for ever: it waits for a lost node to come back
-    for end_us, _order, amount in ends:
-        if reached and end_us > shadow_us:
+    coming = iter(ends)
+    for end_us, _order, amount in coming:
+        free += amount
+        if free >= wanted:
+            shadow_us = end_us if end_us > now_us else now_us
+            break
+    else:
+        return FOREVER_US - 1, free - wanted  # it waits for a lost node to come back
+    for end_us, _order, amount in coming:
+        if end_us > shadow_us:
             break
         free += amount
-        if not reached and free >= wanted:
-            reached = True
-            shadow_us = end_us if end_us > now_us else now_us
     return shadow_us, free - wanted
 
 
 def _first_of_each(
-    line: Line, after: int, free: int, extra: int, window_us: int
+    line: Line, sizes: Sequence[tuple[int, ...]], after: int, extra: int, window_us: int
 ) -> list[tuple[int, Entry, Iterator[Entry]]]:
     """The first job behind the head of each size and limit that could start."""
     found: list[tuple[int, Entry, Iterator[Entry]]] = []
-    for amounts in line.fitting(free):
+    for amounts in sizes:
         limits, buckets = line.by_amounts[amounts]
         small = amounts[0] <= extra
         for limit_us in limits:

@@ -44,13 +44,10 @@ class Easy(Policy):
 def any_fits(arrived: list[Entry]) -> bool:
     """Whether one of these who still waits could start if it were alone."""
     for entry in arrived:
-        if not entry.waiting:
-            continue
-        for resource, amount in zip(entry.line.resources, entry.amounts, strict=True):
-            if amount > resource.free:
-                break
-        else:
-            return True
+        if entry.waiting and entry.amounts[0] <= entry.line.resources[0].free:
+            wanted = zip(entry.line.resources, entry.amounts, strict=True)
+            if len(entry.amounts) == 1 or all(amount <= resource.free for resource, amount in wanted):
+                return True
     return False
 
 
@@ -100,3 +97,6 @@ def _buckets(current: Pass, line: Line, after: int) -> Iterator[tuple[int, Entry
                 if entry.order > after and entry.waiting:
                     yield entry.order, entry, (other for other in entries if other.waiting), True
                     break
+    for entry in current.state.arrived:
+        if entry.line is line and entry.order > after and entry.waiting:
+            yield entry.order, entry, iter(()), True

@@ -1,8 +1,8 @@
 """What a scheduling policy sees: resources, who runs until when, and who waits, found fast.
 
 A resource is something counted: the nodes of a partition, the shares of a QPU, any other gres. Jobs that want the
-same resources stand in one line. Within it they are also kept by amounts and time limit, so that a pass asks
-"the first job of this size and limit" and never walks the whole line.
+same resources stand in one line. Once a pass has left them there they are also kept by amounts and time limit, so
+that the next one asks "the first job of this size and limit" and never walks the whole line.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from qloom.errors import InputError
 
 FOREVER_US = 1 << 62
+NOBODY: tuple[list[int], dict[int, deque[Entry]]] = ([], {})  # no limits, no buckets
 
 
 class Resource:
@@ -46,7 +47,7 @@ class Entry:
     held: tuple[int, ...]
 
     def __init__(
-        self, id: str, line: Line, amounts: tuple[int, ...], limit_us: int, run_us: int = -1, owner: Any = None
+        self, id: str | int, line: Line, amounts: tuple[int, ...], limit_us: int, run_us: int = -1, owner: Any = None
     ) -> None:
         self.id = id
         self.line = line
@@ -72,9 +73,8 @@ class Line:
         self.amounts: list[tuple[int, ...]] = []  # those that somebody waits for, sorted
         self.by_amounts: dict[tuple[int, ...], tuple[list[int], dict[int, deque[Entry]]]] = {}
 
-    def enter(self, entry: Entry) -> None:
-        """Stand at the end of the line."""
-        self.queue.append(entry)
+    def sort_in(self, entry: Entry) -> None:
+        """Have a job that will wait for a while found by its amounts and limit."""
         amounts, limit_us = entry.amounts, entry.limit_us
         group = self.by_amounts.get(amounts)
         if group is None:
@@ -94,8 +94,10 @@ class Line:
         while queue and not queue[0].waiting:
             queue.popleft()
         amounts, limit_us = entry.amounts, entry.limit_us
-        limits, buckets = self.by_amounts[amounts]
-        bucket = buckets[limit_us]
+        limits, buckets = self.by_amounts.get(amounts, NOBODY)
+        bucket = buckets.get(limit_us)
+        if bucket is None:
+            return  # it was never sorted in
         while bucket and not bucket[0].waiting:
             bucket.popleft()
         if not bucket:
@@ -122,9 +124,9 @@ class State:
         self.backfill = True  # whether this pass may start jobs out of order
         self.resources = {name: Resource(name, count, index) for index, (name, count) in enumerate(capacities)}
         self.lines: dict[tuple[str, ...], Line] = {}
-        self.running: dict[str, Entry] = {}
+        self.running: dict[str | int, Entry] = {}
         self.waiting_count = 0
-        self.arrived: list[Entry] = []  # since the last backfill pass
+        self.arrived: list[Entry] = []  # since the last backfill pass; not kept by amounts and limit yet
         self.freed = True  # whether anything was given back since then
         self._orders = 0
 
@@ -151,7 +153,7 @@ class State:
         entry.order = self._orders
         entry.queued_us = self.now_us
         entry.waiting = True
-        entry.line.enter(entry)
+        entry.line.queue.append(entry)
         self.waiting_count += 1
         self.arrived.append(entry)
 
@@ -162,14 +164,23 @@ class State:
         self.waiting_count -= 1
         self.freed = True  # whoever was behind it may start now
 
+    def sort_in(self) -> None:
+        """A backfill pass is over: those who came before it and still wait are found by amounts and limit now."""
+        for entry in self.arrived:
+            if entry.waiting:
+                entry.line.sort_in(entry)
+        self.arrived.clear()
+
     def start(self, entry: Entry, amounts: tuple[int, ...], policy: str) -> None:
         """Take what a job was given; refuses what is not there, in the name of the policy."""
         if not entry.waiting:
             raise InputError(
                 f"policy {policy} starts job {entry.id}, which does not wait", hint="the policy is wrong"
             )
-        end_us = self.now_us + entry.limit_us
-        for resource, amount in zip(entry.line.resources, amounts, strict=True):
+        now_us, line = self.now_us, entry.line
+        end_us = now_us + entry.limit_us
+        for place, resource in enumerate(line.resources):
+            amount = amounts[place]
             if amount > resource.free:
                 raise InputError(
                     f"policy {policy} over-allocates: it starts job {entry.id} on {amount} {resource.name}, "
@@ -180,16 +191,17 @@ class State:
             insort(resource.ends, (end_us, entry.order, amount))
         entry.waiting = False
         entry.held = amounts
-        entry.start_us, entry.end_us = self.now_us, end_us
+        entry.start_us, entry.end_us = now_us, end_us
         self.running[entry.id] = entry
-        entry.line.leave(entry)
+        line.leave(entry)
         self.waiting_count -= 1
 
     def end(self, entry: Entry) -> None:
         """Take back all that a job holds."""
-        for resource, amount in zip(entry.line.resources, entry.held, strict=True):
-            resource.free += amount
-            del resource.ends[bisect_left(resource.ends, (entry.end_us, entry.order, 0))]
+        mark = (entry.end_us, entry.order, 0)
+        for place, resource in enumerate(entry.line.resources):
+            resource.free += entry.held[place]
+            del resource.ends[bisect_left(resource.ends, mark)]
         del self.running[entry.id]
         self.freed = True
 
