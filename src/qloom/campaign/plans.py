@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass as checked
 from qloom.broker.technologies import technology
 from qloom.campaign.cells import Cell
 from qloom.campaign.model import PoissonArrivals, Setting
+from qloom.campaign.workloads import LoadPlan, load_plan
 from qloom.errors import InputError
 from qloom.programs.load import load_program
 from qloom.runner import Plan
@@ -55,7 +56,7 @@ def parse_scale(text: str) -> float:
     return scale
 
 
-def plan_for(cell: Cell, seed: int, repeat: int, under: Conditions) -> Plan:
+def plan_for(cell: Cell, seed: int, repeat: int, under: Conditions) -> Plan | LoadPlan:
     """The plan of one repeat. Cells of one repeat have the same seed, so strategies meet the same random numbers."""
     setting = cell.setting
     strategy = setting.strategy or "offload"
@@ -63,6 +64,11 @@ def plan_for(cell: Cell, seed: int, repeat: int, under: Conditions) -> Plan:
     overheads = dict(setting.overheads) if under.overheads is None else dict(under.overheads)
     grow_s = overheads.get("grow_s", 0.0)
     own_seed = seed + SEED_DISTANCE * repeat
+    if setting.workload:
+        if world != "virtual" or under.scale != 1:
+            raise InputError(f"{cell.id}: a workload runs in virtual time, and as it is", hint="--world virtual")
+        options = _options(setting, strategy, under.scale, grow_s)
+        return load_plan(setting.workload, strategy, options, _site(setting, overheads), own_seed)
     plan = Plan(
         load_program(setting.program or "phases"),
         _parameters(setting, own_seed, under.scale, grow_s),

@@ -67,6 +67,8 @@ class Forecaster:
 
     def observe(self, event: Event) -> None:
         """Take one event in."""
+        if event["event"] == "worker_started":
+            self._add("wait", "worker", round(event["seconds"] * 1e6))
         if "job" not in event:
             return
         state = self._states.setdefault(event["job"], _JobState())
@@ -168,8 +170,11 @@ class Forecast(ForecastPort):
         return self._predict("task", name)
 
     def node_wait_s(self) -> Prediction | None:
-        """Seconds from a request for nodes until they can be used."""
-        return self._predict("wait", "nodes")
+        """Seconds from a request for nodes until they can be used: granted, and a worker started there."""
+        nodes, worker = self._predict("wait", "nodes"), self._predict("wait", "worker")
+        if nodes is None or worker is None:
+            return nodes
+        return Prediction(nodes.value + worker.value, min(nodes.confidence, worker.confidence))
 
     def quantum_left_s(self) -> Prediction | None:
         """The latest of the tasks that are out; one that is still queued may start now."""

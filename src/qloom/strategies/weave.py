@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from qloom.model import Need, QpuHold, Work
 from qloom.ports import Forecast, Prediction, Requirements
 from qloom.strategies.base import Strategy, results
+from qloom.strategies.share import EarlyShare
 
 IDLE = 0.1  # a node that comes too early may idle for this part of the time that it is wanted for
 REQUIRED, EARLY, SPARE = "required", "early", "spare"  # what a node is asked for
@@ -28,7 +29,7 @@ class Weave(Strategy):
     learns = True
     options: ClassVar[dict[str, float]] = {
         "per_task": 1,  # 0: the nodes of a phase are held until all of it is done
-        "ask_early": 1,  # 0: nodes are asked for when there is work for them
+        "ask_early": 1,  # 0: nodes and QPU are asked for when there is work for them
         "spare": 1,  # 0: no spare work is run
         "patience_s": 5.0,  # longest wait for nodes while a block keeps the QPU
         "linger_s": 0.05,  # how long an idle node is kept, in case that the program has work at once
@@ -42,8 +43,21 @@ class Weave(Strategy):
         self.forecast = required.forecast and required.forecast.scaled(skew)
         self._leases: dict[asyncio.Task[None], int] = {}  # asked for or held -> nodes
         self._asked: dict[asyncio.Task[None], str] = {}  # not granted yet -> what for
-        self._runs: dict[asyncio.Future[Any], None] = {}  # of the classical phases under way
+        self._runs: dict[asyncio.Future[Any], Work] = {}  # of the classical phases under way
         self._longest_s = 0.0  # of their tasks
+        self._spare_leases: dict[asyncio.Task[None], None] = {}  # asked for because of spare work
+        self._spare_nodes = 0  # how many of them the spare work of the last offer can use
+        self._had_result = False  # a quantum phase is over and no task came after it yet
+        self._after_quantum: list[list[tuple[str, float]]] = [[], []]  # what came after the last two: names, seconds
+        self._offered: list[Work] = []  # spare work that lets the next phase go first
+        self._brief_s = 0.0  # a small part of what the spare work of the last offer takes
+        self._was_brief: bool | None = None  # whether the last quantum phase took less than that
+        self._in_quantum = False
+        self._share = EarlyShare(lambda: self.allocate(Need(qpu=self.qpu_hold)))
+        self._looking: dict[asyncio.Task[None], None] = {}  # for the moment to ask for it
+        self._last: tuple[str, ...] = ()  # names of the tasks of the last phase
+        self._leads: dict[tuple[str, ...], bool] = {}  # whether a quantum phase came after tasks of these names
+        self._changed = asyncio.Event()  # a task may have begun
         self._working = asyncio.Event()  # a classical phase is under way
         self._failure: BaseException | None = None
         self._ended = False
@@ -52,14 +66,21 @@ class Weave(Strategy):
 
     async def classical(self, tasks: Sequence[Work]) -> list[Any]:
         """Put the tasks in the job's line, longest first, and ask for as many nodes as they can use."""
-        runs = {work.id: self.cluster.run(work) for work in self._longest_first(tasks)}
-        for run in runs.values():
-            self._runs[run] = None
+        runs = {}
+        for work in self._longest_first(tasks):
+            run = runs[work.id] = self.cluster.run(work)
+            self._runs[run] = work
             run.add_done_callback(self._run_ended)
         self._working.set()
         self._longest_s = max(self._longest_s, *(self._seconds(work) for work in tasks))
+        if self._had_result:
+            self._had_result = False
+            self._after_quantum = [self._after_quantum[1], [self._told(work) for work in tasks]]
         self._asked.update(dict.fromkeys((lease for lease, why in self._asked.items() if why == EARLY), REQUIRED))
         self._adjust()
+        self._offered = [work for work in self._offered if work.id not in runs]
+        self._offer()
+        self._look_for_share(tasks)
         watching = asyncio.ensure_future(self._let_go_of_qpu(tasks)) if self.cluster.keeps_qpu else None
         try:
             return await results([runs[work.id] for work in tasks])
@@ -89,49 +110,74 @@ class Weave(Strategy):
     async def quantum(self) -> AsyncIterator[None]:
         """A share of the QPU, and no node but for other work; those of the next phase are asked for in time."""
         early = asyncio.ensure_future(self._ask_early())
+        late = asyncio.ensure_future(self._offer_late())
+        self._in_quantum = True
+        self._leads[self._last] = True
         try:
             if self.qpu_hold is QpuHold.TASK:
                 yield
             else:
-                async with await self.allocate(Need(qpu=self.qpu_hold)):
+                async with await self._share.take():
                     yield
         finally:
             early.cancel()
+            self._was_brief = not late.done()
+            late.cancel()
+            self._in_quantum = False
+            self._had_result = True
 
     async def speculate(self, tasks: Sequence[Work]) -> None:
+        """Spare work begins at once, unless required work will come in a moment."""
+        longest_s = max(self._seconds(work) for work in tasks)
+        self._brief_s = IDLE * longest_s if longest_s < float("inf") else 0.0
+        self._offered = list(tasks)
+        if self._was_brief is False:
+            self._offer()
+
+    async def _offer_late(self) -> None:
+        """The quantum phase is not that brief."""
+        await asyncio.sleep(self._brief_s)
+        self._offer()
+
+    def _offer(self) -> None:
         """Spare work runs on nodes that are held or free, as long as it proves useful and required work has room."""
-        most = self.nodes - max(1, len(self._next_tasks_s()))
+        tasks, self._offered = self._offered, []
+        most = self.nodes - max(1, len(self._next_tasks_s(tasks)))
         useful = self.forecast is None or self.forecast.spare_use() >= self.settings["confidence"]
-        if most < 1 or not useful or not self.settings["spare"]:
+        if not tasks or most < 1 or not useful or not self.settings["spare"]:
             return
         self.cluster.fill_idle_nodes(self._longest_first(tasks), most=most, give_way=True)
         waiting = [work.id for work in self.cluster.spare_waiting]
         begun = sum(work.id not in waiting for work in tasks)
         ahead_s = self._expect_s(lambda forecast: forecast.spare_ahead_s()) or 0.0
         capacity_s = FULL * max(ahead_s, *(self._seconds(work) for work in tasks))
-        wanted = min(most, self._bins([work for work in tasks if work.task.nodes == 1], capacity_s))
-        if not self.cluster.waiting:
-            for _ in range(wanted - begun):
-                self._ask(1, SPARE)
+        self._spare_leases = {lease: None for lease in self._spare_leases if lease in self._asked}
+        wanted = self._bins([work for work in tasks if work.task.nodes == 1], capacity_s)
+        self._spare_nodes = min(most, wanted) - begun
+        self._adjust()
 
     async def end(self) -> None:
         """Give everything back."""
         self._ended = True
-        leases = list(self._leases)
-        for lease in leases:
+        held = [*self._leases, *self._looking]
+        for lease in held:
             lease.cancel()
-        await asyncio.gather(*leases, return_exceptions=True)
+        await asyncio.gather(*held, return_exceptions=True)
 
     # Leases: each is a task that asks for nodes, keeps them while there is work for them, and gives them back
 
     def _adjust(self) -> None:
         """Ask for what the waiting work needs; leave the line where it has found nodes elsewhere."""
+        self._changed.set()
+        self._changed = asyncio.Event()
         if self._ended:
             return
         waiting, spare = self.cluster.waiting, len(self.cluster.spare_waiting)
         missing = [work.task.nodes for work in waiting if work.task.nodes > 1]
         capacity_s = self._longest_s if self.settings["per_task"] else 0.0
-        missing += [1] * self._bins([work for work in waiting if work.task.nodes == 1], capacity_s)
+        narrow = [work for work in self._runs.values() if work.task.nodes == 1]
+        running = len(narrow) - sum(work.task.nodes == 1 for work in waiting)
+        missing += [1] * (self._bins(narrow, capacity_s) - running)
         for lease, why in list(self._asked.items()):
             if lease.cancelling():
                 continue
@@ -147,8 +193,10 @@ class Weave(Strategy):
         blocked = [nodes for nodes in missing if not self._ask(nodes, REQUIRED)]
         if blocked:
             self.cluster.drop_spare(sum(blocked))  # the job holds all that it may
-        elif spare > 0 and not self._leases:
-            self._ask(1, SPARE)
+        elif not waiting:
+            wanted = max(self._spare_nodes - len(self._spare_leases), 0 if self._leases else 1)
+            for _ in range(min(spare, wanted)):
+                self._ask(1, SPARE)
 
     def _ask(self, nodes: int, why: str, reason: str | None = None, idle_s: float = 0.0) -> bool:
         """Begin a lease, unless the job would hold too much."""
@@ -157,6 +205,8 @@ class Weave(Strategy):
         lease = asyncio.ensure_future(self._lease(nodes, why, reason, idle_s))
         self._leases[lease] = nodes
         self._asked[lease] = why
+        if why == SPARE:
+            self._spare_leases[lease] = None
         lease.add_done_callback(self._lease_ended)
         return True
 
@@ -181,6 +231,7 @@ class Weave(Strategy):
     def _lease_ended(self, lease: asyncio.Task[None]) -> None:
         del self._leases[lease]
         self._asked.pop(lease, None)
+        self._spare_leases.pop(lease, None)
         if not lease.cancelled() and lease.exception() is not None:
             self._failure = lease.exception()
             for run in list(self._runs):
@@ -193,7 +244,7 @@ class Weave(Strategy):
         """Ask for the nodes of the next phase so long before the quantum phase can end as they take to come."""
         pause_s = POLL_S
         while self.forecast is not None and self.settings["ask_early"]:
-            left, next_s = self.forecast.quantum_left_s(), self._next_tasks_s()
+            left, next_s = self.forecast.quantum_left_s(), self._next_tasks_s(self.cluster.spare_waiting)
             if left is None or left.confidence < self.settings["confidence"] or not next_s:
                 await asyncio.sleep(pause_s)
                 pause_s *= 2
@@ -202,16 +253,48 @@ class Weave(Strategy):
             else:
                 reason = f"a quantum result is expected in {left.value:.1f} s (confidence {left.confidence:.2f})"
                 for _ in range(_bins(next_s, max(next_s), self.nodes)):
-                    self._ask(1, EARLY, reason, idle_s=IDLE * max(next_s))
+                    self._ask(1, EARLY, reason, idle_s=max(0.0, left.value) + IDLE * max(next_s))
                 return
 
-    def _next_tasks_s(self) -> list[float]:
-        """Expected seconds of the tasks that come after this quantum phase; empty if they are not known."""
-        spare = [work.task.name for work in self.cluster.spare_waiting]
-        after = self.forecast.tasks_after_quantum() if self.forecast is not None else ()
-        names = [name for name in after if name not in spare]
-        known = [self._task_s(name) for name in names]
-        return [seconds for seconds in known if seconds] if all(known) else []
+    def _look_for_share(self, tasks: Sequence[Work]) -> None:
+        """A quantum phase may come after these tasks: it did the last time, or they are seen for the first time."""
+        for looking in self._looking:
+            looking.cancel()
+        if not self._in_quantum:
+            self._leads.setdefault(self._last, False)
+        self._last = tuple(work.task.name for work in tasks)
+        if self.settings["ask_early"] and self.qpu_hold is QpuHold.SHARE and self._leads.get(self._last, True):
+            looking = asyncio.ensure_future(self._ask_for_share(self._longest_first(tasks)[0]))
+            self._looking[looking] = None
+            looking.add_done_callback(self._looking.pop)
+
+    async def _ask_for_share(self, longest: Work) -> None:
+        """So long before the phase can end as nodes take to come; given back if no quantum phase comes in time."""
+        while any(work.id == longest.id for work in self.cluster.waiting):
+            await self._changed.wait()
+        seconds = self._seconds(longest)
+        if seconds < float("inf"):
+            idle_s = IDLE * seconds
+            ahead_s = min(idle_s, self._node_wait_s())
+            await asyncio.sleep(seconds - ahead_s)
+            if not self._in_quantum and not self.cluster.waiting:  # who waits for nodes keeps no QPU idle
+                await self._share.keep(ahead_s + idle_s)
+
+    def _next_tasks_s(self, spare: Sequence[Work]) -> list[float]:
+        """Expected seconds of the tasks that come after this quantum phase, spare ones apart; empty if not known."""
+        before, last = self._after_quantum
+        if last and before == last:
+            offered = [self._told(work) for work in spare]
+            known: list[float | None] = [told[1] for told in last if told not in offered]
+        else:  # what other jobs and earlier runs did
+            names = [work.task.name for work in spare]
+            after = self.forecast.tasks_after_quantum() if self.forecast is not None else ()
+            known = [self._task_s(name) for name in after if name not in names]
+        expected_s = [seconds for seconds in known if seconds and seconds < float("inf")]
+        return expected_s if len(expected_s) == len(known) else []
+
+    def _told(self, work: Work) -> tuple[str, float]:
+        return work.task.name, self._seconds(work)
 
     def _task_s(self, name: str) -> float | None:
         return self._expect_s(lambda forecast: forecast.task_s(name))

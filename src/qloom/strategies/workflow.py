@@ -3,31 +3,62 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from qloom.model import Need, QpuHold, Work
+from qloom.ports import Requirements
 from qloom.strategies.base import Strategy, results, spread
+
+T = TypeVar("T")
 
 
 class Workflow(Strategy):
     """Each phase takes what it needs, but not less than `phase_nodes`, and gives it back."""
 
     usual_qpu_hold = QpuHold.WHOLE
-    options: ClassVar[dict[str, float]] = {"phase_nodes": 1, "patience_s": 5.0, "per_task": 0}
+    options: ClassVar[dict[str, float]] = {
+        "phase_nodes": 1,  # some workflow managers ask for all nodes, always
+        "patience_s": 5.0,  # longest wait for nodes while a block keeps the QPU
+        "per_task": 0,  # 1: each task is a step of its own
+        "spare": 0,  # 1: spare work is submitted too, in steps of its own
+        "nice": 0,  # 1: these let all other requests go first
+    }
+
+    def __init__(self, required: Requirements) -> None:
+        super().__init__(required)
+        self._steps: dict[asyncio.Task[Any], None] = {}  # under way
+        self._spare_steps: dict[str, asyncio.Task[None]] = {}  # by the ids of their work
 
     async def classical(self, tasks: Sequence[Work]) -> list[Any]:
         """One allocation for the phase, or (`per_task`) one for each of its tasks."""
-        if not self.settings["per_task"]:
-            return await self._step(tasks)
-        steps = await results([asyncio.ensure_future(self._step([work])) for work in tasks])
+        for work in tasks:
+            if (spare := self._spare_steps.get(work.id)) is not None:
+                spare.cancel()  # it did not begin in time
+        steps = await results([self._begin(self._step(part)) for part in self._parts(tasks)])
         return [result for step in steps for result in step]
+
+    def _parts(self, tasks: Sequence[Work]) -> list[Sequence[Work]]:
+        return [[work] for work in tasks] if self.settings["per_task"] else [tasks]
+
+    def _begin(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        step = asyncio.ensure_future(coroutine)
+        self._steps[step] = None
+        step.add_done_callback(self._ended)
+        return step
+
+    def _ended(self, step: asyncio.Task[Any]) -> None:
+        del self._steps[step]
+        if not step.cancelled():
+            step.exception()  # a spare step may fail in silence
+
+    def _need(self, tasks: Sequence[Work]) -> Need:
+        return Need(nodes=max(min(self.nodes, int(self.settings["phase_nodes"])), self.nodes_for(tasks)))
 
     async def _step(self, tasks: Sequence[Work]) -> list[Any]:
         """One allocation. A block that keeps the QPU waits for nodes only so long."""
-        at_least = min(self.nodes, int(self.settings["phase_nodes"]))  # some workflow managers ask for all, always
-        need = Need(nodes=max(at_least, self.nodes_for(tasks)))
+        need = self._need(tasks)
         patience_s = self.settings["patience_s"] if self.cluster.keeps_qpu else None
         held = await self.cluster.allocate(need, within_s=patience_s)
         if held is None:
@@ -44,3 +75,26 @@ class Workflow(Strategy):
         else:
             async with await self.allocate(Need(qpu=self.qpu_hold)):
                 yield
+
+    async def speculate(self, tasks: Sequence[Work]) -> None:
+        """No node is held that could run it; with `spare`, nodes are asked for."""
+        if not self.settings["spare"]:
+            return await super().speculate(tasks)
+        for part in self._parts([work for work in tasks if work.task.nodes == 1]):
+            step = self._begin(self._spare_step(part))
+            self._spare_steps.update((work.id, step) for work in part)
+        return None
+
+    async def _spare_step(self, tasks: Sequence[Work]) -> None:
+        held = await self.cluster.allocate(self._need(tasks), spare=bool(self.settings["nice"]))
+        assert held is not None  # noqa: S101  there was no time limit
+        async with held:
+            self.cluster.fill_idle_nodes(tasks)
+            await held.settled(0.0)
+
+    async def end(self) -> None:
+        """Give everything back, and spare work up that nobody asked for."""
+        steps = list(self._steps)
+        for step in steps:
+            step.cancel()
+        await asyncio.gather(*steps, return_exceptions=True)
