@@ -36,7 +36,9 @@ def reference() -> str:
 
 def _commands(group: Any, name: str) -> list[str]:
     lines: list[str] = []
-    for word, command in group.commands.items():
+    context = typer.Context(group)
+    for word in group.list_commands(context):
+        command = group.get_command(context, word)
         lines += (
             _commands(command, f"{name} {word}") if hasattr(command, "commands") else _command(command, name, word)
         )

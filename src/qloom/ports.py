@@ -24,7 +24,7 @@ class Allocation(Protocol):
 
     @property
     def has_grown(self) -> bool:
-        """Whether its nodes came in several grants. The ranks of an MPI task cannot span them on every engine."""
+        """Whether the nodes held now came in several grants. Ranks of an MPI task cannot span them everywhere."""
 
     @property
     def busy_nodes(self) -> int:

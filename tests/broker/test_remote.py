@@ -18,7 +18,7 @@ from qloom.broker.store import Store, integrity
 from qloom.broker.sync import SyncBrokerClient
 from qloom.errors import InputError, JournalError, PayloadError, TaskFailed
 from qloom.journal import home
-from qloom.journal.accounting import account, read_history
+from qloom.journal.accounting import read_history
 from qloom.journal.file import read_events
 from qloom.site import Site
 from tests.broker.processes import Service
@@ -98,7 +98,6 @@ def test_a_failing_program_takes_its_quantum_task_back(service, client, strategy
     assert [type(error) for error in outcome.errors] == [TaskFailed]
     [ended] = [event for event in outcome.events if event["event"] == "quantum_ended"]
     assert ended["state"] == "cancelled"
-    assert account(read_history(outcome.events)).wall_s < 30.0  # the task would have taken 60
     assert nothing_is_left(client)
 
 

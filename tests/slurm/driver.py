@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -52,3 +53,9 @@ def queue(testbed):
     """What is in Slurm's queue: `{id: state}`."""
     said = testbed.run("squeue", "-h", "-o", "%i %T")
     return dict(line.split() for line in said.splitlines())
+
+
+def reap():
+    """What `qloom slurm reap` releases."""
+    said = subprocess.run([QLOOM, "slurm", "reap", "--json"], capture_output=True, text=True, check=True)
+    return json.loads(said.stdout)

@@ -1,7 +1,7 @@
 """The contract on a real Slurm: the same programs under every strategy, with the same results and no leak.
 
 Strategies go side by side as the jobs of one run, on a cluster with room for all of them: that takes the time of the
-slowest. `test_submitted.py` has the same with drivers that live in Slurm.
+slowest. `test_drivers.py` has the same with drivers that live in Slurm.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sqlite3
@@ -29,7 +28,7 @@ from tests.contract import programs as contract_programs
 from tests.contract import test_contract as contract
 from tests.slurm import programs
 from tests.slurm.conftest import WIDE
-from tests.slurm.driver import DEADLINE_S, QLOOM, events_of, queue, start, wait_for_event, wait_until
+from tests.slurm.driver import DEADLINE_S, QLOOM, events_of, queue, reap, start, wait_for_event, wait_until
 
 pytestmark = pytest.mark.slow
 LONG = programs.source(programs.long_phase)
@@ -234,19 +233,14 @@ def test_what_a_driver_in_a_job_leaves_is_released_when_that_job_has_ended(clust
     plan = Plan(load_program(programs.source(programs.three_phases)), {"seconds": 20}, "workflow", world="slurm")
     own = submit(plan, "in-job").job
     wait_for_event(qloom_home, "task_started")
-    assert qloom_slurm_reap() == []
+    assert reap() == []
     tags = [read_tag(line) for line in cluster.run("squeue", "-h", "-o", "%k").splitlines()]
     (driver,) = [int(tag.pid) for tag in tags if tag is not None]
     os.kill(driver, signal.SIGKILL)
     wait_until(lambda: own not in queue(cluster), "the end of the driver's job")
     left = list(queue(cluster))
     assert len(left) == 1, "the second node of the phase"
-    assert [row["job"] for row in qloom_slurm_reap()] == left
-
-
-def qloom_slurm_reap():
-    said = subprocess.run([QLOOM, "slurm", "reap", "--json"], capture_output=True, text=True, check=True)
-    return json.loads(said.stdout)
+    assert [row["job"] for row in reap()] == left
 
 
 def test_a_driver_whose_own_job_is_cancelled_is_resumed_elsewhere(cluster, qloom_home, tmp_path):
@@ -270,7 +264,7 @@ def test_reap_releases_what_a_dead_driver_left_and_nothing_of_a_live_one(cluster
     )
     wait_until(lambda: not set(leaked) & set(queue(cluster)), "the release of what was leaked, at start-up")
     held = wait_until(lambda: queue(cluster), "an allocation of the live driver")
-    assert qloom_slurm_reap() == []
+    assert reap() == []
     assert queue(cluster) == held
     live.send_signal(signal.SIGTERM)
     live.wait(timeout=DEADLINE_S)

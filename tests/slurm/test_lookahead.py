@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
-import subprocess
 import threading
 from pathlib import Path
 
@@ -19,7 +17,7 @@ from qloom.worlds.slurm.batch import Batch
 from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.handon import submit
 from tests.slurm import programs
-from tests.slurm.driver import DEADLINE_S, QLOOM, events_of, queue, start, wait_for_event, wait_until
+from tests.slurm.driver import DEADLINE_S, events_of, queue, reap, start, wait_for_event, wait_until
 
 pytestmark = pytest.mark.slow
 LONG = programs.source(programs.long_phase)
@@ -92,10 +90,7 @@ def test_a_driver_that_is_killed_leaves_a_chain_that_is_reaped(cluster, qloom_ho
     driver.kill()
     driver.communicate()
     assert {id.partition("+")[0] for id in queue(cluster)} == {held, waiting}
-    reaped = subprocess.run([QLOOM, "slurm", "reap", "--json"], capture_output=True, text=True, check=True)
-    assert held in reaped.stdout
-    assert waiting in reaped.stdout
-    assert json.loads(reaped.stdout)
+    assert {row["job"].partition("+")[0] for row in reap()} == {held, waiting}
     wait_until(lambda: queue(cluster) == {}, "an empty queue")
 
 

@@ -157,9 +157,9 @@ def test_options_on_the_command_line_reach_every_job(cluster):
     )
     told = json.loads(done.stdout)
     assert told["results"] == [2]
-    limits = cluster.run(
-        "sacct", "-n", "-P", "-X", "--name", _names(cluster, told["run"]), "-o", "TimelimitRaw"
-    ).split()
+    names = _names(cluster, told["run"])
+    accounted = ("sacct", "-n", "-P", "-X", "--name", names, "-o", "TimelimitRaw")
+    limits = wait_until(lambda: cluster.run(*accounted).split(), "the jobs in Slurm's accounting")
     assert set(limits) == {"7"}
 
 

@@ -747,3 +747,8 @@ def test_whoever_reads_the_output_may_stop():
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60)
     assert done.stderr == ""
     assert done.stdout.startswith("{")
+
+
+def test_every_command_of_a_file_is_found_by_its_name():
+    for file in dict.fromkeys(main.FILES.values()):
+        assert set(main._commands_of(file)) == {name for name, own in main.FILES.items() if own == file}

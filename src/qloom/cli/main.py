@@ -57,9 +57,11 @@ class Commands(TyperGroup):
     """The commands by name; the file of one is imported when it is asked for, so that each starts quickly."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """In the order of the help."""
         return list(FILES)
 
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
+        """From its file; None if there is none of that name."""
         return _commands_of(FILES[cmd_name]).get(cmd_name) if cmd_name in FILES else None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -92,10 +91,7 @@ def command(
 
     task = task_of(words, name, capture)
     payload = Payload("command", task, seconds=seconds, device=device, name=name) if quantum else None
-    done = perform_command(task, output, payload)
-    print(done.stdout, end="")
-    print(done.stderr, end="", file=sys.stderr)
-    raise typer.Exit(done.exit_code)
+    raise typer.Exit(perform_command(task, output, payload))
 
 
 @app.command()

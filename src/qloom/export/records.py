@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from qloom.errors import JobError
 from qloom.journal.content import payload_key, task_key
 from qloom.journal.results import ResultStore, write_atomically
 from qloom.model import CommandResult, Payload, Task
@@ -51,15 +54,30 @@ def perform(task: Task) -> Any:
     return result
 
 
-def perform_command(task: Task, outputs: Iterable[str], payload: Payload | None = None) -> CommandResult:
-    """Run a command here, keep its files and record it: by what it is, or as the answer to a `payload`."""
+def perform_command(task: Task, outputs: Iterable[str], payload: Payload | None = None) -> int:
+    """Run a command here, keep its files and record it: by what it is, or as the answer to a `payload`.
+
+    Returns its exit code. Its output goes where the step's does, at once unless the end of it is to be recorded.
+    """
+    words, environment = list(task.command or ()), dict(task.env)
+    if not is_recorded():
+        return _run(words, environment)
     began_us = time.time_ns() // 1000
-    result = CommandResult(**run_command(list(task.command or ()), None, dict(task.env), list(task.capture)))
+    result = CommandResult(**run_command(words, None, environment, list(task.capture)))
+    print(result.stdout, end="")
+    print(result.stderr, end="", file=sys.stderr)
     if result.exit_code == 0:
         if folder := os.environ.get(OUTPUT):
             _copy(outputs, Path(folder))
         record(task_key(task) if payload is None else payload_key(payload), task.name, result, began_us)
-    return result
+    return result.exit_code
+
+
+def _run(words: list[str], environment: dict[str, str]) -> int:
+    try:
+        return subprocess.run(words, env={**os.environ, **environment}, check=False).returncode
+    except OSError as error:
+        raise JobError(f"cannot run {words[0]}: {error.strerror}") from None
 
 
 def _copy(names: Iterable[str], folder: Path) -> None:

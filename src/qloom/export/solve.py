@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -28,18 +27,16 @@ def run_quantum_step(
     """Make the answer of a payload; returns who made it."""
     if instead:
         asked = read_payload(payload, shots, seconds, device)[0] if is_recorded() else None
-        done = perform_command(command(*instead, capture=(str(result),)), (), asked)
-        print(done.stdout, end="")
-        print(done.stderr, end="", file=sys.stderr)
-        if done.exit_code != 0:
-            raise JobError(f"{instead[0]}, in place of the device, exited with {done.exit_code}")
-        if str(result) not in done.files:
+        exit_code = perform_command(command(*instead, capture=(str(result),)), (), asked)
+        if exit_code != 0:
+            raise JobError(f"{instead[0]}, in place of the device, exited with {exit_code}")
+        if not result.exists():
             raise JobError(f"{instead[0]}, in place of the device, did not make {result}")
         return instead[0]
     sent, own_seed = read_payload(payload, shots, seconds, device)
-    began_us = time.time_ns() // 1000
+    began_us, began_s = time.time_ns() // 1000, time.monotonic()
     sample = _solved(sent, own_seed if own_seed is not None else _seed_of(sent, seed))
-    took_s = time.time_ns() / 1e9 - began_us / 1e6
+    took_s = time.monotonic() - began_s
     time.sleep(max(0.0, (sent.seconds or 0.0) - took_s))  # an emulated device takes its time
     write_atomically(result, write_sample(sample))
     record(payload_key(sent), payload.stem, sample, began_us)

@@ -58,6 +58,7 @@ class Forecaster:
         self._after_quantum: Sequence[str] = ()
         self._used = 0
         self._missed = 0
+        self._nodes: dict[str, None] = {}  # that were granted
 
     def learn(self, events: Iterable[Event]) -> None:
         """Take an earlier run in."""
@@ -67,7 +68,7 @@ class Forecaster:
 
     def observe(self, event: Event) -> None:
         """Take one event in."""
-        if event["event"] == "worker_started":
+        if event["event"] == "worker_started" and event["node"] in self._nodes:  # else it is for a lane of a QPU
             self._add("wait", "worker", round(event["seconds"] * 1e6))
         if "job" not in event:
             return
@@ -98,6 +99,7 @@ class Forecaster:
                 state.requests[event["lease"]] = at_us
             case "granted" if event["lease"] in state.requests:
                 self._add("wait", "nodes", at_us - state.requests.pop(event["lease"]))
+                self._nodes.update(dict.fromkeys(event["nodes"]))
             case "speculated":
                 self._forget_offers(state)
                 state.offered.update(dict.fromkeys(event["works"], at_us))

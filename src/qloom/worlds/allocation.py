@@ -65,7 +65,7 @@ class Allocation(AllocationPort):
         self._running: list[Ticket] = []
         self._spare: dict[str, tuple[Work, asyncio.Task[Any]]] = {}  # node -> what runs there meanwhile
         self._started = 0  # tasks so far
-        self._grown = False
+        self._first = dict.fromkeys(lease.nodes)  # the nodes of the first grant
         self._changed = asyncio.Event()
         self._transition: asyncio.Task[Any] | None = None
         self._resizing = asyncio.Lock()
@@ -83,8 +83,8 @@ class Allocation(AllocationPort):
 
     @property
     def has_grown(self) -> bool:
-        """Whether its nodes came in several grants."""
-        return self._grown
+        """Whether the nodes that are held came in several grants."""
+        return any(node not in self._first for node in self.lease.nodes)
 
     @property
     def busy_nodes(self) -> int:
@@ -276,7 +276,6 @@ class Allocation(AllocationPort):
     async def _take_more(self, request: Request) -> int:
         gained = await self._world.more_nodes(request)
         if gained:
-            self._grown = True
             self._cluster.record(
                 "grown",
                 lease=self.lease.id,
