@@ -246,3 +246,28 @@ def test_spare_work_is_asked_for_again_when_required_work_has_its_nodes():
     spare = [i for i in read_history(events).intervals if i.kind == "spare" and i.job == "j1"]
     scores = [i for i in read_history(events).intervals if i.kind == "task" and i.job == "j1" and i.seconds == 20.0]
     assert spare[0].begin_us < scores[1].end_us, "beside the first score, not after it"
+
+
+async def late_in_a_block(job: Any) -> None:
+    await job.classical(compute(20.0, 0))
+    async with job.quantum_block():
+        await job.quantum(delay(1.0))
+        job.speculate(compute(20.0, 1))
+        await job.quantum(delay(100.0))
+    await job.classical(compute(20.0, 1))
+
+
+async def late_in_a_phase(job: Any) -> None:
+    answer = job.quantum(delay(100.0))
+    await job.classical(compute(1.0, 0))
+    job.speculate(compute(20.0, 1))
+    await answer
+    await job.classical(compute(20.0, 1))
+
+
+@pytest.mark.parametrize(("program", "wall_s"), [(late_in_a_block, 121.0), (late_in_a_phase, 100.0)])
+def test_spare_work_that_is_offered_late_in_a_quantum_phase_begins_there(program, wall_s):
+    plan = Plan(Program("late", program), {}, "weave", {}, "virtual", Site(nodes=2))
+    assert account(read_history(simulate_plans([plan], Site(nodes=2)).events)).wall_s == pytest.approx(
+        wall_s, abs=0.5
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 import qloom
@@ -12,6 +14,7 @@ from qloom.journal.file import read_events
 from qloom.journal.forecast import Forecaster
 from qloom.ports import Prediction
 from qloom.site import Overheads, Site
+from qloom.strategies.share import EarlyShare
 
 
 class StoppedClock:
@@ -155,3 +158,35 @@ def test_useless_spare_work_is_no_longer_run():
 def test_an_unknown_option_is_refused():
     with pytest.raises(InputError, match="no option 'speed'"):
         qloom.run(loop, strategy="weave", options={"speed": 1}, world="virtual", in_memory=True)
+
+
+def test_a_share_that_comes_as_its_taker_is_cancelled_is_given_back():
+    class Held:
+        released = False
+
+        async def release(self) -> None:
+            self.released = True
+
+    async def scenario() -> Held:
+        held, granted = Held(), asyncio.Event()
+
+        async def ask() -> Held:
+            asyncio.current_task().add_done_callback(lambda _: taking.cancel())  # before who waits for it wakes up
+            await granted.wait()
+            return held
+
+        async def take() -> Held:
+            return await share.take()
+
+        share = EarlyShare(ask)
+        keeping = asyncio.ensure_future(share.keep(60.0))
+        await asyncio.sleep(0)
+        taking = asyncio.ensure_future(take())
+        await asyncio.sleep(0)
+        granted.set()
+        await asyncio.wait([taking])
+        assert taking.cancelled()
+        keeping.cancel()
+        return held
+
+    assert asyncio.run(scenario()).released

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from qloom.aio import see_through
 from qloom.errors import QloomError
 from qloom.ports import Allocation
 
@@ -26,12 +27,26 @@ class EarlyShare:
         finally:
             if self._asked is asked:
                 self._asked = None
-                asked.cancel()
-                with suppress(asyncio.CancelledError, QloomError):
-                    await (await asked).release()
+                await _give_back(asked)
 
-    def take(self) -> asyncio.Future[Allocation]:
+    async def take(self) -> Allocation:
         """The share, asked for now if it was not before."""
         asked, self._asked = self._asked, None
-        failed = asked is not None and asked.done() and asked.exception() is not None
-        return asyncio.ensure_future(self._ask()) if asked is None or failed else asked
+        if asked is None or (asked.done() and asked.exception() is not None):
+            return await self._ask()
+        try:
+            return await asked
+        except asyncio.CancelledError:  # it may have been granted all the same
+            await _give_back(asked)
+            raise
+
+
+async def _give_back(asked: asyncio.Future[Allocation]) -> None:
+    """In a task of its own, since who calls may be cancelled more than once."""
+    asked.cancel()
+    await see_through(asyncio.ensure_future(_release(asked)))
+
+
+async def _release(asked: asyncio.Future[Allocation]) -> None:
+    with suppress(asyncio.CancelledError, QloomError):  # then nothing was granted
+        await (await asked).release()

@@ -15,7 +15,7 @@ from qloom.ports import Forecast, Prediction, Requirements
 from qloom.strategies.base import Strategy, results
 from qloom.strategies.share import EarlyShare
 
-IDLE = 0.1  # a node that comes too early may idle for this part of the time that it is wanted for
+IDLE = 0.1  # a node may idle until the result is expected, and then for this part of the time that it is wanted for
 REQUIRED, EARLY, SPARE = "required", "early", "spare"  # what a node is asked for
 MOMENT_S = 0.01
 POLL_S = 0.5
@@ -51,7 +51,7 @@ class Weave(Strategy):
         self._after_quantum: list[list[tuple[str, float]]] = [[], []]  # what came after the last two: names, seconds
         self._offered: list[Work] = []  # spare work that lets the next phase go first
         self._brief_s = 0.0  # a small part of what the spare work of the last offer takes
-        self._was_brief: bool | None = None  # whether the last quantum phase took less than that
+        self._was_brief: bool | None = None  # whether the last quantum phase took less, or False late in this one
         self._in_quantum = False
         self._share = EarlyShare(lambda: self.allocate(Need(qpu=self.qpu_hold)))
         self._looking: dict[asyncio.Task[None], None] = {}  # for the moment to ask for it
@@ -121,7 +121,8 @@ class Weave(Strategy):
                     yield
         finally:
             early.cancel()
-            self._was_brief = not late.done()
+            if not late.done():
+                self._was_brief = True
             late.cancel()
             self._in_quantum = False
             self._had_result = True
@@ -137,6 +138,7 @@ class Weave(Strategy):
     async def _offer_late(self) -> None:
         """The quantum phase is not that brief."""
         await asyncio.sleep(self._brief_s)
+        self._was_brief = False  # spare work that is offered from now on begins at once
         self._offer()
 
     def _offer(self) -> None:
@@ -257,7 +259,7 @@ class Weave(Strategy):
                 return
 
     def _look_for_share(self, tasks: Sequence[Work]) -> None:
-        """A quantum phase may come after these tasks: it did the last time, or they are seen for the first time."""
+        """A quantum phase may come after these: one has come after tasks of these names before, or they are new."""
         for looking in self._looking:
             looking.cancel()
         if not self._in_quantum:

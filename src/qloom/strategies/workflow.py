@@ -14,6 +14,27 @@ from qloom.strategies.base import Strategy, results, spread
 T = TypeVar("T")
 
 
+class Room:
+    """Nodes that steps may ask for together; one that finds too few waits until another has ended."""
+
+    def __init__(self, nodes: int) -> None:
+        self._nodes = nodes
+        self._one_ended = asyncio.Event()
+
+    @asynccontextmanager
+    async def take(self, nodes: int) -> AsyncIterator[None]:
+        """Wait for so many, and keep them for a step."""
+        while nodes > self._nodes:
+            await self._one_ended.wait()
+        self._nodes -= nodes
+        try:
+            yield
+        finally:
+            self._nodes += nodes
+            self._one_ended.set()
+            self._one_ended = asyncio.Event()
+
+
 class Workflow(Strategy):
     """Each phase takes what it needs, but not less than `phase_nodes`, and gives it back."""
 
@@ -22,25 +43,28 @@ class Workflow(Strategy):
         "phase_nodes": 1,  # some workflow managers ask for all nodes, always
         "patience_s": 5.0,  # longest wait for nodes while a block keeps the QPU
         "per_task": 0,  # 1: each task is a step of its own
-        "spare": 0,  # 1: spare work is submitted too, in steps of its own
+        "spare": 0,  # 1: spare work is submitted too, in steps of its own, beside what the job may hold otherwise
         "nice": 0,  # 1: these let all other requests go first
     }
 
     def __init__(self, required: Requirements) -> None:
         super().__init__(required)
         self._steps: dict[asyncio.Task[Any], None] = {}  # under way
-        self._spare_steps: dict[str, asyncio.Task[None]] = {}  # by the ids of their work
+        self._spare_in_line: dict[asyncio.Task[Any], list[str]] = {}  # spare steps without nodes -> ids of work
 
     async def classical(self, tasks: Sequence[Work]) -> list[Any]:
         """One allocation for the phase, or (`per_task`) one for each of its tasks."""
-        for work in tasks:
-            if (spare := self._spare_steps.get(work.id)) is not None:
+        for spare, ids in self._spare_in_line.items():
+            if any(work.id in ids for work in tasks):
                 spare.cancel()  # it did not begin in time
-        steps = await results([self._begin(self._step(part)) for part in self._parts(tasks)])
+        room = Room(self.nodes)
+        steps = await results([self._begin(self._step(part, room)) for part in self._parts(tasks)])
         return [result for step in steps for result in step]
 
     def _parts(self, tasks: Sequence[Work]) -> list[Sequence[Work]]:
-        return [[work] for work in tasks] if self.settings["per_task"] else [tasks]
+        if self.settings["per_task"]:
+            return [[work] for work in tasks]
+        return [tasks] if tasks else []
 
     def _begin(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         step = asyncio.ensure_future(coroutine)
@@ -50,22 +74,24 @@ class Workflow(Strategy):
 
     def _ended(self, step: asyncio.Task[Any]) -> None:
         del self._steps[step]
+        self._spare_in_line.pop(step, None)
         if not step.cancelled():
             step.exception()  # a spare step may fail in silence
 
     def _need(self, tasks: Sequence[Work]) -> Need:
         return Need(nodes=max(min(self.nodes, int(self.settings["phase_nodes"])), self.nodes_for(tasks)))
 
-    async def _step(self, tasks: Sequence[Work]) -> list[Any]:
+    async def _step(self, tasks: Sequence[Work], room: Room) -> list[Any]:
         """One allocation. A block that keeps the QPU waits for nodes only so long."""
         need = self._need(tasks)
-        patience_s = self.settings["patience_s"] if self.cluster.keeps_qpu else None
-        held = await self.cluster.allocate(need, within_s=patience_s)
-        if held is None:
-            await self.cluster.let_go_of_qpu()
-            held = await self.allocate(need)
-        async with held:
-            return await spread(tasks, held)
+        async with room.take(need.nodes):
+            patience_s = self.settings["patience_s"] if self.cluster.keeps_qpu else None
+            held = await self.cluster.allocate(need, within_s=patience_s)
+            if held is None:
+                await self.cluster.let_go_of_qpu()
+                held = await self.allocate(need)
+            async with held:
+                return await spread(tasks, held)
 
     @asynccontextmanager
     async def quantum(self) -> AsyncIterator[None]:
@@ -80,17 +106,24 @@ class Workflow(Strategy):
         """No node is held that could run it; with `spare`, nodes are asked for."""
         if not self.settings["spare"]:
             return await super().speculate(tasks)
+        room = Room(self.nodes)
         for part in self._parts([work for work in tasks if work.task.nodes == 1]):
-            step = self._begin(self._spare_step(part))
-            self._spare_steps.update((work.id, step) for work in part)
+            step = self._begin(self._spare_step(part, room))
+            self._spare_in_line[step] = [work.id for work in part]
         return None
 
-    async def _spare_step(self, tasks: Sequence[Work]) -> None:
-        held = await self.cluster.allocate(self._need(tasks), spare=bool(self.settings["nice"]))
-        assert held is not None  # noqa: S101  there was no time limit
-        async with held:
-            self.cluster.fill_idle_nodes(tasks)
-            await held.settled(0.0)
+    async def _spare_step(self, tasks: Sequence[Work], room: Room) -> None:
+        own = asyncio.current_task()
+        assert own is not None  # noqa: S101
+        need = self._need(tasks)
+        async with room.take(need.nodes):
+            held = await self.cluster.allocate(need, spare=bool(self.settings["nice"]))
+            assert held is not None  # noqa: S101  there was no time limit
+            async with held:
+                self.cluster.fill_idle_nodes(tasks)
+                await asyncio.sleep(0)  # a phase that asked for one of them just before finds this step in line
+                del self._spare_in_line[own]
+                await held.settled(0.0)
 
     async def end(self) -> None:
         """Give everything back, and spare work up that nobody asked for."""
