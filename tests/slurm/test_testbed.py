@@ -12,14 +12,17 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from qloom.errors import InputError, QloomError
 from qloom.testbed import Settings, Testbed
+from qloom.testbed import testbed as testbed_module
+from qloom.testbed.configs import loopback
 from qloom.testbed.processes import left_over, start_ticks
-from qloom.testbed.record import read_record, read_supervisor
+from qloom.testbed.record import free_ports, read_record, read_supervisor
 from tests.slurm.waiting import until
 
 QLOOM = [sys.executable, "-c", "from qloom.cli.main import run; run()"]
@@ -137,6 +140,18 @@ def test_two_side_by_side(testbed, name):
         Testbed.up(name, SMALL)
     other.down()
     assert testbed.is_up()
+
+
+@pytest.mark.slow
+def test_a_port_that_somebody_takes_meanwhile_is_chosen_anew(name, monkeypatch):
+    with socket.socket() as taken:
+        taken.bind((loopback(), 0))
+        taken.listen()
+        chosen = [replace(free_ports(SMALL), slurmd=(taken.getsockname()[1],) * 2), free_ports(SMALL)]
+        monkeypatch.setattr(testbed_module, "free_ports", lambda settings: chosen.pop(0))
+        with Testbed.up(name, SMALL, attached=True) as testbed:
+            assert "idle" in testbed.run("sinfo", "-h", "-o", "%T")
+    assert chosen == []
 
 
 @pytest.mark.slow

@@ -34,6 +34,7 @@ from qloom.testbed.settings import Settings, check_name
 from qloom.testbed.supervisor import READY
 
 END_S, CONTROL_S = 30.0, 75.0
+PORT_TRIES = 3  # somebody may take a port that was free a moment ago
 
 
 @dataclass
@@ -72,16 +73,25 @@ class Testbed:
                 raise InputError(f"the testbed in {where} is up", hint="qloom testbed down, or another name")
             if (where / FILE).exists() or (directory is None and where.exists()):
                 made.down()
-            place.make(where)
-            try:
-                record = Record(settings, free_ports(settings), attached)
-                write_configs(where, settings, record.ports)
-                write_record(where, record)
-                made._start(attached, say)
-            except BaseException:
-                made.down()
-                raise
+            for tries_left in reversed(range(PORT_TRIES)):
+                try:
+                    made._set_up(attached, say)
+                    break
+                except QloomError as error:
+                    if not tries_left or "Address already in use" not in error.message:
+                        raise
         return made
+
+    def _set_up(self, attached: bool, say: Callable[[str], None]) -> None:
+        place.make(self.directory)
+        try:
+            record = Record(self.settings, free_ports(self.settings), attached)
+            write_configs(self.directory, self.settings, record.ports)
+            write_record(self.directory, record)
+            self._start(attached, say)
+        except BaseException:
+            self.down()
+            raise
 
     def _start(self, attached: bool, say: Callable[[str], None]) -> None:
         with open(self.directory / "log" / "supervisor.out", "ab") as log:
