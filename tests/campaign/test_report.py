@@ -152,6 +152,11 @@ def test_commands_print_and_write(tmp_path):
         output = tmp_path / f"report.{suffix}"
         assert runner.invoke(app, ["campaign", "report", "small", "-o", str(output)]).exit_code == 0
         assert "malleable" in output.read_text()
+    refused = runner.invoke(app, ["campaign", "report", "small", "-o", str(tmp_path / "report.pdf")])
+    assert "cannot tell the format" in str(refused.exception)
+    assert not (tmp_path / "report.pdf").exists()
+    printed = runner.invoke(app, ["campaign", "report", "small", "-f", "md"]).stdout
+    assert printed == (tmp_path / "report.md").read_text()
     assert runner.invoke(app, ["campaign", "draw", "-o", str(tmp_path / "bars.png")]).exit_code == 0
     assert (tmp_path / "bars.png").read_bytes().startswith(b"\x89PNG")
     assert "12 of 12 journals are the same" in runner.invoke(app, ["campaign", "verify", "small"]).stdout

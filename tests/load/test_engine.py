@@ -107,6 +107,17 @@ def test_a_hybrid_job_that_was_ended_at_its_limit_asks_for_twice_the_time():
     assert record.end_s == pytest.approx(40 + 60 + 5)  # 60 s were enough for the classical phase, which is kept
 
 
+@pytest.mark.parametrize("parts", [1, 4])
+def test_a_time_limit_counts_once_however_many_leases_are_at_it(parts):
+    """Four leases of weave end at one instant: the job asks for twice the time, not for 16 times."""
+    phases = Hybrid(iterations=1, classical_s=60, quantum_s=5, parts=parts)
+    job = hybrid(1, 0, 4, phases, limit_s=25)
+    (record,) = run_load(Load([job], SITE, strategy="weave", warm_up=0.0)).records
+    asked_s = 60 * 25 / phases.run_s  # for a classical phase
+    assert (record.state, record.requeues) == ("done", 2)
+    assert record.end_s == pytest.approx(3 * asked_s + 65)
+
+
 def test_a_job_that_was_requeued_stands_in_line_once():
     """Job 3 went before job 2, and is at the end of the line when it has lost a node."""
     state = State([("nodes", 4)])

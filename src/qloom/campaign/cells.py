@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from qloom.campaign.loadtable import figures_for
 from qloom.campaign.model import Calibrated, Campaign, Label, Setting
 from qloom.campaign.read import included, resolve
 from qloom.errors import InputError
@@ -14,6 +15,7 @@ from qloom.strategies import parse_strategy
 _RUN, _QPU = ("program", "strategy", "engine", "world", "jobs"), ("technology", "shots", "shares", "lanes")
 SCALARS = (*_RUN, "nodes", "job_nodes", *_QPU)
 PARAMETER = "parameters."
+MAPPED = "cost_node_s"  # what a map compares
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ def expand(campaign: Campaign, name: str) -> list[Cell]:
     for part, wanted in campaign.calibrate.items():
         if not any(cell.matches(wanted) for cell in cells):
             raise InputError(f"campaign {name}: calibrate.{part} fits no cell")
+    _require_figures(campaign, cells, name)
     _require_published(campaign, cells, name)
     _require_map(campaign, name)
     if campaign.baseline is not None and not any(cell.setting.strategy == campaign.baseline for cell in cells):
@@ -98,6 +101,21 @@ def _one_cell(cells: list[Cell], wanted: Mapping[str, Label], what: str) -> None
     if found != 1:
         words = ", ".join(f"{key} {value}" for key, value in wanted.items())
         raise InputError(f"{what} {words}, which fits {found} cells", hint="it has to fit one")
+
+
+def _require_figures(campaign: Campaign, cells: list[Cell], name: str) -> None:
+    """Each cell can be measured as the campaign wants it."""
+    wanted = [*campaign.figures, *(claim.figure for claim in campaign.claims)]
+    wanted += [MAPPED] if campaign.map is not None else []
+    for cell in cells:
+        try:
+            known = figures_for(cell.setting)
+        except InputError as error:
+            raise InputError(f"campaign {name}: {cell.id}: {error.message}", hint=error.hint) from None
+        if unknown := [figure for figure in wanted if figure not in known]:
+            raise InputError(
+                f"campaign {name}: {cell.id} has no figure {unknown[0]}", hint=f"figures may be {', '.join(known)}"
+            )
 
 
 def _require_published(campaign: Campaign, cells: list[Cell], name: str) -> None:

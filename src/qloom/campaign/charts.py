@@ -125,6 +125,10 @@ def nodes_over_time(results: Results, kind: str, *, transparent: bool = False) -
     from matplotlib.figure import Figure
 
     chosen = telling(results)[:TIMELINES_AT_MOST]
+    if not chosen:
+        raise InputError(
+            f"campaign {results.asked.name} has workloads: no nodes over time are kept", hint="draw bars"
+        )
     with _plain_style():
         figure = Figure(figsize=(WIDTH_IN, HEAD_IN + TIMELINE_IN * len(chosen)), layout="constrained")
         panels = figure.subplots(len(chosen), 1, squeeze=False, sharex=True)[:, 0]
@@ -138,9 +142,10 @@ def nodes_over_time(results: Results, kind: str, *, transparent: bool = False) -
 
 def telling(results: Results) -> list[Result]:
     """The cells whose timelines tell the most: those of the most jobs, as long as they can be told apart."""
-    counts = [result.cell.setting.jobs or 1 for result in results.results]
-    most = max((count for count in counts if count <= JOBS_AT_MOST), default=min(counts))
-    return [result for result, count in zip(results.results, counts, strict=True) if count == most]
+    found = [result for result in results.results if not result.cell.setting.workload]
+    counts = [result.cell.setting.jobs or 1 for result in found]
+    most = max((count for count in counts if count <= JOBS_AT_MOST), default=min(counts, default=0))
+    return [result for result, count in zip(found, counts, strict=True) if count == most]
 
 
 def _draw_nodes(axes: Axes, events: Sequence[Event]) -> None:

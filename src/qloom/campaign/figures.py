@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from qloom.journal.accounting import History, Interval, account, read_history
 from qloom.journal.file import Event
+from qloom.journal.measured import measured
 
 QUIRKS = {
     "baseline-double-is-a-sum": "two jobs under offload count as the sum of their own wall times",
@@ -15,8 +16,8 @@ QUIRKS = {
 
 def figures_of(events: Sequence[Event], quirks: Sequence[str] = ()) -> dict[str, float]:
     """All figures of a run; `wall_s` and `node_s` as billed, `wall_s_honest` and `node_s_held` without quirks."""
-    if (measured := next((event for event in events if event["event"] == "measured"), None)) is not None:
-        return dict(measured["figures"])  # of a cluster under load
+    if (under_load := measured(events)) is not None:
+        return under_load
     history = read_history(list(events))
     used = account(history)
     strategy = history.start["strategy"].partition("+")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from qloom.broker.technologies import TECHNOLOGIES
+from qloom.campaign.cells import MAPPED
 from qloom.campaign.charts import colours_of
 from qloom.campaign.rows import Result, Results
 from qloom.journal.looks import INK
@@ -70,9 +71,9 @@ def winners_of(results: Results) -> dict[tuple[float, float], tuple[str, float]]
         points.setdefault(point, []).append(result)
     winners = {}
     for point, found in points.items():
-        ranked = sorted(found, key=lambda result: result.mean("cost_node_s"))
-        best = ranked[0].mean("cost_node_s")
-        lead = 1 - best / ranked[1].mean("cost_node_s") if len(ranked) > 1 else 0.0
+        ranked = sorted(found, key=lambda result: result.mean(MAPPED))
+        best = ranked[0].mean(MAPPED)
+        lead = 1 - best / ranked[1].mean(MAPPED) if len(ranked) > 1 else 0.0
         winners[point] = (ranked[0].strategy, lead)
     return winners
 

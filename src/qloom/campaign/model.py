@@ -13,7 +13,7 @@ from qloom.strategies import parse_strategy
 Text = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[FiniteFloat, Field(ge=0)]
 Label = str | int | FiniteFloat
-FIGURES = (
+JOB_FIGURES = (
     "wall_s",
     "node_s",
     "node_s_busy",
@@ -28,13 +28,18 @@ FIGURES = (
     "cost_node_s",
     "task_wait_mean_s",
     "task_wait_max_s",
+)
+LOAD_FIGURES = (  # of cells that have a workload
     "hybrid_turnaround_s",
     "hybrid_wait_s",
     "hybrid_slowdown",
     "rigid_wait_s",
     "rigid_slowdown",
     "harm_s",
+    "node_use",
+    "qpu_use",
 )
+FIGURES = tuple(dict.fromkeys((*JOB_FIGURES, *LOAD_FIGURES)))
 Figure = Literal[FIGURES]  # type: ignore[valid-type]  # the names above
 Quirk = Literal["baseline-double-is-a-sum", "workflow-bills-used-nodes"]
 
@@ -164,7 +169,11 @@ class Campaign(Checked):
     )
     repeats: int = Field(default=1, ge=1)
     seed: int = Field(default=1, ge=0, description="Of the first repeat; the others follow at a distance of 1000.")
-    figures: list[Figure] = Field(default=["wall_s", "node_s"], min_length=1, description="Columns of the report.")
+    figures: list[Figure] = Field(
+        default=["wall_s", "node_s"],
+        min_length=1,
+        description="Columns of the report; of workloads unless given: hybrid_turnaround_s, rigid_wait_s.",
+    )
     baseline: Text | None = Field(default=None, description="The strategy that others are compared with.")
     quirks: list[Quirk] = Field(default_factory=list, description="Ways of accounting of a paper; none unless given.")
     calibrated: dict[str, Calibrated] = Field(default_factory=dict)
@@ -174,3 +183,9 @@ class Campaign(Checked):
     published: Published | None = None
     claims: list[Claim] = Field(default_factory=list)
     map: tuple[Text, Text] | None = Field(default=None, description="Two axes; the winner is drawn over them.")
+
+    @property
+    def is_under_load(self) -> bool:
+        """Whether every cell has a workload."""
+        named = [values.values() for values in self.matrix.values() if isinstance(values, dict)]
+        return bool(self.base.workload) or any(all(setting.workload for setting in values) for values in named)

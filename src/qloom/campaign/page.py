@@ -13,7 +13,7 @@ from qloom.journal.looks import INK
 from qloom.journal.page import Table, page
 
 TIMELINES_SHOWN = 6
-MARK = "<h2>Timeline</h2>"
+MARK, END = "<h2>Timeline</h2>", "</body>"
 
 
 def page_of(results: Results) -> str:
@@ -26,9 +26,10 @@ def page_of(results: Results) -> str:
     if claims := claims_of(results):
         tables.append(("Claims, in per cent", _rows([*CLAIM_COLUMNS, ("definition", "definition")], claims)))
     body = page(campaign.title, tables, [(r.cell.id, results.events(r)) for r in telling(results)[:TIMELINES_SHOWN]])
-    before, _, after = body.partition(MARK)
+    mark = MARK if MARK in body else END  # workloads have no timelines
+    before, _, after = body.partition(mark)
     sections = [_remark(campaign.source), _remark(campaign.notes), *_figures(results)]
-    return before + "\n".join(sections) + "\n" + MARK + after.replace("</body>", _manifest(results) + "</body>")
+    return (before + "\n".join(sections) + "\n" + mark + after).replace(END, _manifest(results) + END)
 
 
 def _rows(columns: list[tuple[str, str]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -51,6 +52,8 @@ def _figures(results: Results) -> list[str]:
         parts.append(_figure("Who wins", drawing_of(results, "map", "svg")))
     else:
         parts.append(_figure("Strategies", bars(results, "svg", transparent=True)))
+    if not telling(results):
+        return parts
     parts.append(
         _figure("Nodes over time, one job above the other", nodes_over_time(results, "svg", transparent=True))
     )

@@ -12,8 +12,9 @@ from pydantic.dataclasses import dataclass as checked
 
 from qloom.broker.technologies import technology
 from qloom.campaign.cells import Cell
+from qloom.campaign.loadtable import read_workload
 from qloom.campaign.model import PoissonArrivals, Setting
-from qloom.campaign.workloads import LoadPlan, load_plan
+from qloom.campaign.workloads import LoadPlan
 from qloom.errors import InputError
 from qloom.programs.load import load_program
 from qloom.runner import Plan
@@ -68,7 +69,7 @@ def plan_for(cell: Cell, seed: int, repeat: int, under: Conditions) -> Plan | Lo
         if world != "virtual" or under.scale != 1:
             raise InputError(f"{cell.id}: a workload runs in virtual time, and as it is", hint="--world virtual")
         options = _options(setting, strategy, under.scale, grow_s)
-        return load_plan(setting.workload, strategy, options, _site(setting, overheads), own_seed)
+        return LoadPlan(read_workload(setting), strategy, options, _site(setting, overheads), own_seed)
     plan = Plan(
         load_program(setting.program or "phases"),
         _parameters(setting, own_seed, under.scale, grow_s),

@@ -15,6 +15,8 @@ from qloom.campaign.model import Campaign
 from qloom.errors import InputError
 from qloom.site import first_problem
 
+USUAL_UNDER_LOAD = ["hybrid_turnaround_s", "rigid_wait_s"]  # figures, if a campaign of workloads names none
+
 
 def built_in_names() -> list[str]:
     """The campaigns that come with qloom."""
@@ -59,11 +61,14 @@ def resolve(raw: Mapping[str, Any], name: str, values: Mapping[str, float] | Non
     )
     tables = _put_in(tables, known, name)
     try:
-        return Campaign.model_validate(tables)
+        campaign = Campaign.model_validate(tables)
     except ValidationError as error:
         raise InputError(f"campaign {name}: {first_problem(error)}") from None
     except InputError as error:  # an unknown strategy or technology
         raise InputError(f"campaign {name}: {error.message}", hint=error.hint) from None
+    if campaign.is_under_load and "figures" not in campaign.model_fields_set:
+        return campaign.model_copy(update={"figures": USUAL_UNDER_LOAD})
+    return campaign
 
 
 def _put_in(value: Any, known: Mapping[str, Any], name: str) -> Any:

@@ -62,6 +62,9 @@ def read_results(store: Store) -> Results:
                 hint=f"go on with: qloom campaign run {asked.name}",
             )
         figures = [figures_of(read_events(home.find_run(run)), campaign.quirks) for run in runs]
+        for run, found in zip(runs, figures, strict=True):
+            if missing := [figure for figure in campaign.figures if figure not in found]:
+                raise JournalError(f"{cell.id}: no job of {run} tells {missing[0]}", hint="a workload of more jobs")
         results.append(Result(cell, runs, figures))
     return Results(asked, campaign, results, store.manifest())
 
@@ -71,7 +74,8 @@ def rows_of(results: Results) -> list[dict[str, Any]]:
     campaign, rows = results.campaign, []
     for result in results.results:
         row: dict[str, Any] = {**result.cell.axes}
-        for figure in dict.fromkeys([*campaign.figures, *result.figures[0]]):
+        everywhere = [name for name in result.figures[0] if all(name in figures for figures in result.figures)]
+        for figure in dict.fromkeys([*campaign.figures, *everywhere]):
             found = spread_of([figures[figure] for figures in result.figures])
             row[figure] = round(found.mean, 6)
             if found.n > 1 and figure in campaign.figures:

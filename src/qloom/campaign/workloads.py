@@ -5,39 +5,21 @@ Its journal has one `job_over` for each job, as `qloom load run --csv` writes it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from math import isnan, nan
+from pathlib import Path
 
-from pydantic import Field, ValidationError
-from pydantic.types import FiniteFloat
-
-from qloom.campaign.model import Checked
-from qloom.errors import InputError
+from qloom.campaign.loadtable import Workload
 from qloom.journal import home
 from qloom.journal.file import VERSION, Journal
-from qloom.load.arrivals import check_load
+from qloom.journal.told import ToldClock
 from qloom.load.metrics import Metrics
 from qloom.load.mix import parse_mix
 from qloom.load.run import Load, LoadResult, run_load
 from qloom.load.source import Source
 from qloom.runner import Outcome
-from qloom.site import Site, first_problem
+from qloom.site import Site
 from qloom.version import __version__
-
-
-class Workload(Checked):
-    """What the table `workload` of a cell may say; as the options of `qloom load run`."""
-
-    jobs: int = Field(default=2000, ge=1)
-    load: FiniteFloat = 0.7
-    arrivals: str = "poisson"
-    policy: str = "easy"
-    interval_s: FiniteFloat = Field(default=30.0, ge=0)
-    hybrid: FiniteFloat = Field(default=0.2, ge=0, le=1)
-    mix: str = "balanced"
-    hybrid_longest_h: FiniteFloat = Field(default=4.0, gt=0)
-    warm_up: FiniteFloat = Field(default=0.1, ge=0, lt=1)
 
 
 @dataclass(frozen=True)
@@ -73,11 +55,12 @@ class LoadPlan:
             )
         )
         directory = home.new_run()
-        clock: Any = _Told()  # a journal asks it for nothing but the time
-        self._write(Journal(directory, clock, durable=False), clock, result)
+        self._write(directory, result)
         return Outcome(directory.name, directory, [], result.errors, [], [])
 
-    def _write(self, journal: Journal, clock: _Told, result: LoadResult) -> None:
+    def _write(self, directory: Path, result: LoadResult) -> None:
+        clock = ToldClock()
+        journal = Journal(directory, clock, durable=False)
         try:
             journal.record(
                 "run_started", version=VERSION, qloom=__version__, program="workload",
@@ -85,7 +68,7 @@ class LoadPlan:
                 world=self.world, site=self.site.as_dict(), jobs=len(result.records), seed=self.seed,
             )  # fmt: skip
             for record in sorted(result.records, key=lambda record: (record.end_s, record.number)):
-                clock.at_us = round(record.end_s * 1e6)
+                clock.set(round(record.end_s * 1e6))
                 journal.record("job_over", **record._asdict())
             journal.record("measured", figures=figures_under_load(result.metrics))
             journal.record("run_ended", state="failed" if result.errors else "done")
@@ -93,39 +76,16 @@ class LoadPlan:
             journal.close()
 
 
-class _Told:
-    """The time of what is being written down."""
-
-    at_us = 0
-
-    def now_us(self) -> int:
-        return self.at_us
-
-
 def figures_under_load(metrics: Metrics) -> dict[str, float]:
-    """What a campaign compares."""
-    harm_s = metrics.harm_s.value if metrics.harm_s is not None else 0.0
+    """What a campaign compares; without what there was nothing to measure of."""
     figures = {
         "hybrid_wait_s": metrics.hybrid.wait_s.value,
         "hybrid_turnaround_s": metrics.hybrid.turnaround_s.value,
         "hybrid_slowdown": metrics.hybrid.bounded_slowdown.value,
         "rigid_wait_s": metrics.rigid.wait_s.value,
         "rigid_slowdown": metrics.rigid.bounded_slowdown.value,
-        "harm_s": harm_s,
+        "harm_s": metrics.harm_s.value if metrics.harm_s is not None else nan,
         "node_use": metrics.node_utilisation,
         "qpu_use": metrics.qpu_utilisation,
     }
-    return {name: round(value, 6) for name, value in figures.items()}
-
-
-def load_plan(
-    workload: Mapping[str, Any], strategy: str, options: dict[str, float], site: Site, seed: int
-) -> LoadPlan:
-    """The checked plan of a cell that has a workload."""
-    try:
-        wanted = Workload.model_validate(workload)
-    except ValidationError as error:
-        raise InputError(f"workload: {first_problem(error)}") from None
-    check_load(wanted.load)
-    parse_mix(wanted.mix)
-    return LoadPlan(wanted, strategy, options, site, seed)
+    return {name: round(value, 6) for name, value in figures.items() if not isnan(value)}

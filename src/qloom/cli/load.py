@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -26,7 +27,7 @@ from qloom.load.source import Source
 from qloom.load.swf import write_results_swf, write_swf
 from qloom.schedulers import POLICIES
 
-app = typer.Typer(help="A cluster under load: hybrid jobs among rigid ones, in virtual time.", no_args_is_help=True)
+app = typer.Typer(help="Simulate a cluster under load: hybrid jobs among rigid ones.", no_args_is_help=True)
 
 Trace = Annotated[Path | None, typer.Argument(help="A trace in SWF. Left out: jobs of the Lublin-Feitelson model.")]
 SidecarFile = Annotated[Path | None, typer.Option("--sidecar", help="Hybrid phases and gres of the trace's jobs.")]
@@ -47,15 +48,13 @@ def add_to(parent: typer.Typer) -> None:
     parent.add_typer(app, name="load")
 
 
-class _Told:
+def _progress(status: Status, what: str) -> Callable[[int, float], None]:
     """Says how far the repetition has come."""
 
-    def __init__(self, status: Status, what: str) -> None:
-        self._status = status
-        self._what = what
+    def told(runs: int, relative: float) -> None:
+        status.update(f"{what}: {runs} runs, mean turnaround within {relative:.1%}")
 
-    def __call__(self, runs: int, relative: float) -> None:
-        self._status.update(f"{self._what}: {runs} runs, mean turnaround within {relative:.1%}")
+    return told
 
 
 def _share(text: str, what: str) -> float:
@@ -165,8 +164,7 @@ def run(
                 result = run_load(load_of(0))
                 rows.append((factor, name, result.metrics))
                 continue
-            told = _Told(status, what)
-            results, metrics = until_known(load_of, within, most_runs, told)
+            results, metrics = until_known(load_of, within, most_runs, _progress(status, what))
             result = results[-1]
             rows.append((factor, name, metrics))
             if metrics.all.turnaround_s.relative > within:

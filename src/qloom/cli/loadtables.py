@@ -58,7 +58,7 @@ def one(metrics: Metrics) -> Table:
         "fairness over projects": f"{metrics.fairness:.2f}",
         "nodes held": f"{metrics.node_utilisation:.1%}",
         "jobs ended per hour": f"{metrics.throughput_per_h:.1f}",
-        "requeued after a lost node": f"{metrics.requeues}",
+        "requeued (node lost or time limit)": f"{metrics.requeues}",
     }
     if metrics.hybrid.jobs:
         figures["QPUs busy"] = f"{metrics.qpu_utilisation:.1%}"

@@ -11,6 +11,12 @@ from qloom.load.workload import LoadJob, work_node_s
 ARRIVALS = ("trace", "poisson", "closed")
 
 
+def check_arrivals(name: str) -> None:
+    """Only those that there are."""
+    if name not in ARRIVALS:
+        raise InputError(f"no arrivals are called {name!r}", hint=f"choose one of {', '.join(ARRIVALS)}")
+
+
 def check_load(load: float) -> None:
     """A load factor is the share of the nodes that the jobs would keep busy."""
     if not 0 < load < float("inf"):

@@ -55,7 +55,7 @@ class Background:
         self._due: list[tuple[int, int, Callable[[], None]]] = []  # what has no place in the order of arrivals
         self._due_made = 0
         self._open = 0  # jobs that were submitted and have not ended
-        self._lost: dict[Any, tuple[int, int, float]] = {}  # job -> submitted, how often requeued, node-s for nothing
+        self._lost: dict[str | int, tuple[int, int, float]] = {}  # job -> submitted, requeues, node-s for nothing
         engine.ended = self._rigid_ended
         self._next: LoadJob | None = None
         self._next_at_us = FOREVER_US

@@ -103,7 +103,7 @@ class HybridJobs:
 
     def expired(self, job: str) -> None:
         """The time limit of something that a job holds is over: it is ended, as Slurm does."""
-        if job in self._attempts and self._attempts[job].cancel():
+        if job in self._attempts and job not in self._expired and self._attempts[job].cancel():
             self._expired[job] = True
             self._timeouts[job] = self._timeouts.get(job, 0) + 1
 
@@ -143,6 +143,7 @@ class HybridJobs:
             past = list(journal.events)
             if requeues:
                 journal.record("resumed")
+            self._expired.pop(name, None)
             attempt = self._attempts[name] = asyncio.ensure_future(
                 run_job(plan, job.number - 1, self._world, self._broker, journal, past=past, forecaster=forecaster)
             )
@@ -152,7 +153,7 @@ class HybridJobs:
                 state = "failed"
                 continue
             except asyncio.CancelledError:
-                if not self._expired.pop(name, False):
+                if name not in self._expired:
                     raise
                 state = "timeout"
                 continue
@@ -163,6 +164,7 @@ class HybridJobs:
                 state = "done"
             break
         del self._jobs[name], self._attempts[name]
+        self._expired.pop(name, None)
         self._timeouts.pop(name, None)
         self.over(self._record(job, strategy, state, requeues, read_history(journal.events), journal.events))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from qloom.broker.inprocess import InProcessBroker
 from qloom.errors import InputError, JobError, QloomError
-from qloom.load.arrivals import ARRIVALS, closed_loop, poisson, scaled
+from qloom.load.arrivals import check_arrivals, closed_loop, poisson, scaled
 from qloom.load.background import Background, Failures, Follows, run_plain
 from qloom.load.engine import Engine
 from qloom.load.hybrid import HybridJobs
@@ -88,8 +88,7 @@ def prepare(load: Load) -> tuple[list[LoadJob], Follows]:
     """The jobs as they will be submitted: arrivals and phases drawn from the seed."""
     if not load.jobs:
         raise InputError("the workload is empty", hint="a trace with at least one job")
-    if load.arrivals not in ARRIVALS:
-        raise InputError(f"no arrivals are called {load.arrivals!r}", hint=f"choose one of {', '.join(ARRIVALS)}")
+    check_arrivals(load.arrivals)
     rng = Random(f"{load.seed} arrivals")
     jobs = sorted(load.jobs, key=lambda job: (job.submit_s, job.number))
     follows: Follows = {}
@@ -118,7 +117,7 @@ def simulate(load: Load, jobs: list[LoadJob], follows: Follows) -> tuple[list[Jo
     background = Background(engine, list(partitions), coming, follows, load.failures, Random(f"{load.seed} failures"))
     hybrid = HybridJobs(load.site, load.strategy, load.options, load.seed)
     with _rare_collections():
-        if [job for job in jobs if job.hybrid is not None]:
+        if any(job.hybrid is not None for job in jobs):
             _run_in_virtual_time(load.site, background, hybrid)
         else:
             run_plain(background)

@@ -21,12 +21,13 @@ from qloom.export.places import USUAL, Places
 from qloom.export.records import FOLDER, OUTPUT
 from qloom.journal import home
 from qloom.journal.file import Journal, read_events
+from qloom.journal.told import ToldClock
 from qloom.model import Task
 from qloom.runner import Listener, Outcome, Plan, run_job
 from qloom.site import Site
 from qloom.streamflow.environment import find_streamflow, step_environment
 from qloom.streamflow.process import run_streamflow, write_own_crate
-from qloom.streamflow.translate import ToldClock, Translator
+from qloom.streamflow.translate import Translator
 from qloom.worlds import world_entry
 
 
@@ -95,7 +96,7 @@ class _Run:
         start["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(epoch_us / 1e6))
         start |= {"epoch_us": epoch_us, "host": platform.node()}
         told = ToldClock(epoch_us)
-        journal = Journal(self._directory, told)  # type: ignore[arg-type]
+        journal = Journal(self._directory, told)
         if self._listener is not None:
             journal.listeners.append(self._listener)
         results: list[Any] = []

@@ -20,33 +20,12 @@ from qloom.export.solve import read_answer, read_payload
 from qloom.journal.content import digest, payload_key
 from qloom.journal.file import Recorder
 from qloom.journal.results import ResultStore
+from qloom.journal.told import ToldClock
 from qloom.model import QpuHold
 from qloom.worlds.slurm.hostlist import expand
 
 Note = dict[str, Any]
 Told = tuple[int, int, str, dict[str, Any]]  # when, a rank for events of the same instant, the event, its fields
-
-
-class ToldClock:
-    """A clock that says what time an event happened at, as others have noted it."""
-
-    def __init__(self, epoch_us: int) -> None:
-        self._epoch_us = epoch_us
-        self._now_us = 0
-
-    def set(self, at_us: int) -> None:
-        """The time of the next event; it never goes back."""
-        self._now_us = max(self._now_us, at_us - self._epoch_us)
-
-    def now_us(self) -> int:
-        """Microseconds since the run began."""
-        return self._now_us
-
-    def sleep(self, seconds: float) -> Any:
-        """Nothing waits by this clock."""
-        raise NotImplementedError
-
-    deadline = sleep
 
 
 @dataclass
