@@ -19,6 +19,9 @@ Each error says what happened, for which job, and what to do about it.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class QloomError(Exception):
     """Base of all errors: what happened (the message), for which `job`, and a `hint` on what to do."""
@@ -39,6 +42,12 @@ class QloomError(Exception):
     def as_dict(self) -> dict[str, str | None]:
         """The error as `--json` prints it."""
         return {"error": type(self).__name__, "message": self.message, "job": self.job, "hint": self.hint}
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """A question for who has mistyped a word: 'is it NAME?'; empty if no known one is near."""
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return f"is it {found[0]}?" if found else ""
 
 
 class InputError(QloomError):

@@ -6,7 +6,7 @@ import functools
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from qloom.broker.technologies import technology
-from qloom.errors import InputError
+from qloom.errors import InputError, closest
 
 STRICT = ConfigDict(extra="forbid")
+UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # as pydantic calls it
 
 
 @checked(frozen=True, config=STRICT)
@@ -153,6 +154,9 @@ class Site:
         return asdict(self)
 
 
+_TABLES: dict[str, Any] = {"qpus": Qpu, "overheads": Overheads, "watts": Watts, "slurm": Slurm}
+
+
 @functools.cache
 def _machine() -> tuple[int, int]:
     """Cores and megabytes of this machine."""
@@ -164,7 +168,17 @@ def site_from(values: dict[str, Any], origin: str = "the site") -> Site:
     try:
         return TypeAdapter(Site).validate_python(values)
     except ValidationError as error:
-        raise InputError(f"{origin}: {first_problem(error)}") from None
+        raise InputError(f"{origin}: {first_problem(error)}", hint=_closest_key(error)) from None
+
+
+def _closest_key(error: ValidationError) -> str | None:
+    """For an unknown key: the key of the same table that may be meant."""
+    problem = error.errors()[0]
+    if problem["type"] not in UNKNOWN_KEY:
+        return None
+    table, key = str(problem["loc"][0]), str(problem["loc"][-1])
+    kind = _TABLES[table] if len(problem["loc"]) > 1 else Site
+    return closest(key, [known.name for known in fields(kind)]) or None
 
 
 def read_site(path: Path) -> dict[str, Any]:
@@ -191,7 +205,7 @@ def first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
     place = ".".join(str(step) for step in problem["loc"]) or "top level"
     what = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+    if problem["type"] in UNKNOWN_KEY:
         what = "is not a known key"
         return f"{place} {what}"
     return f"{place}: {what[0].lower()}{what[1:]}"

@@ -8,10 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 from qloom.advisor import DEFAULT
+from qloom.advisor.slurm import NoAnswer
 from qloom.cli.main import app
 from qloom.errors import InputError
 from qloom.journal import home
 from qloom.journal.file import read_events
+from qloom.plan import Plan
+from qloom.submit import Submitted
 
 GUESS = """
 from qloom import call
@@ -46,10 +49,13 @@ def guess(tmp_path):
 
 def test_a_table_the_reason_and_the_flag():
     table = told("advise", "phases", "--wait", "30", "--samples", "4")
-    *rows, last = table.splitlines()
+    rows = table.splitlines()
     assert max(len(row) for row in rows) <= 80
-    assert last.startswith("--strategy ")
-    assert "nodes take" in last
+    (flag,) = [number for number, row in enumerate(rows) if row.startswith("--strategy ")]
+    assert len(rows[flag].split()) == 2
+    reason = " ".join(row.strip() for row in rows[flag + 1 :])
+    assert "nodes take" in reason
+    assert reason.endswith("% dearer")
     for strategy in ("coschedule", "offload", "workflow", "vqpu", "malleable", "split", "weave"):
         assert any(row.strip().startswith(strategy) for row in rows)
 
@@ -116,6 +122,18 @@ def test_auto_abstains_with_the_default(guess):
 def test_auto_refuses_what_a_named_strategy_refuses():
     assert "speed" in refused("run", "phases", "--world", "virtual", "--strategy", "auto", "--set", "speed=3")
     assert "option" in refused("run", "phases", "--world", "virtual", "--strategy", "auto", "--option", "haste=3")
+
+
+def test_submit_takes_the_choice_of_auto(monkeypatch):
+    def silent(site):
+        raise NoAnswer("Slurm says nothing")
+
+    plans = []
+    monkeypatch.setattr("qloom.advisor.slurm.read_queue", silent)
+    monkeypatch.setattr(Plan, "check", lambda plan: None)  # there is no Slurm here
+    monkeypatch.setattr("qloom.submit.submit", lambda plan, driver: plans.append(plan) or Submitted("run", "1"))
+    told("submit", "phases", "--strategy", "auto", "--json")
+    assert (plans[0].strategy, plans[0].advice["abstains"]) == (DEFAULT, "Slurm says nothing")
 
 
 def shown() -> str:

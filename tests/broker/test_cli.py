@@ -49,7 +49,9 @@ def connected(service, monkeypatch, tmp_path):
 def test_looking_at_the_qpus(connected):
     assert [row["name"] for row in json.loads(qloom("qpu", "list", "--json"))] == ["ann", "exact"]
     assert qloom("qpu", "list", "--quiet").split() == ["ann", "exact"]
-    assert "annealer" in qloom("qpu", "list")
+    table = qloom("qpu", "list")
+    assert "annealer" in table
+    assert "wait s  promised s" in table
     assert qloom("qpu", "status", "ann", "--quiet").strip() == "idle"
     with pytest.raises(NotFound, match="no task and no QPU nothing"):
         qloom("qpu", "status", "nothing")

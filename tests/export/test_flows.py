@@ -180,6 +180,7 @@ def test_scripts_are_shell_and_hold_odd_words(tmp_path):
     write_shell(tmp_path / "out", flow_of(str(tmp_path / "odd.toml"), {}), Places("slurm"))
     for script in (tmp_path / "out").rglob("*.sh"):
         assert subprocess.run(["sh", "-n", script]).returncode == 0
+    assert (tmp_path / "out" / "run.sh").read_text().splitlines()[-1].startswith("echo 'submitted")
     line = (tmp_path / "out" / "steps" / "classical_1.sh").read_text().splitlines()[-1]
     told = subprocess.run(
         ["sh", "-c", f"ITERATION=7; {line.replace('exec sh -c', 'printf %s')}"], capture_output=True

@@ -206,6 +206,8 @@ def test_runs_and_its_ways_to_print(cli):
     table = cli("runs").out
     assert table.index(newest["run"]) < table.index(oldest["run"])
     assert cli("runs", "--limit", 0, "--json").json == [newest, oldest]
+    assert cli("runs", "--limit", 1).out.splitlines()[-1] == "... and 1 more (--limit 0)"
+    assert "more" not in table
 
 
 @pytest.mark.parametrize("damage", [None, "", "{", "5", '{"x": 1}', "lies"])
@@ -276,6 +278,7 @@ def test_help(cli, words, flag):
     assert max(map(len, said.out.splitlines())) <= 100
     if not words:
         assert [command for command in COMMANDS if command not in said.out] == []
+        assert "..." not in said.out.partition("Commands:")[2], "a summary is cut"
 
 
 # The same journal, whatever the hash seed
@@ -529,6 +532,36 @@ def refused(said, *words):
         assert word in said.err
 
 
+@pytest.mark.parametrize(
+    ("complaint", "hint"),
+    [
+        ("fatal: Could not establish a configuration source", "log in to a cluster, set SLURM_CONF, or try: qloom"),
+        ("error: Unable to contact slurm controller (connect failure)", "(scontrol ping)"),
+    ],
+)
+def test_without_a_cluster_it_is_said_how_to_get_one(cli, monkeypatch, tmp_path, complaint, hint):
+    for program in ("salloc", "scancel", "scontrol", "sinfo", "squeue", "srun"):
+        (tmp_path / program).write_text(f"#!/bin/sh\necho '{program}: {complaint}' >&2\nexit 1\n")
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    refused(cli("run", "phases", "--world", "slurm"), "Slurm does not answer", hint)
+
+
+def test_a_testbed_that_is_down_says_what_still_points_at_it(cli, monkeypatch):
+    class Gone:
+        environment = {"SLURM_CONF": "/bed/slurm.conf", "QLOOM_BROKER": "unix:/bed/sock"}  # noqa: RUF012
+
+        def down(self) -> None: ...
+
+    monkeypatch.setattr("qloom.cli.testbed._find", lambda name, directory: Gone())
+    monkeypatch.setenv("SLURM_CONF", "/bed/slurm.conf")
+    monkeypatch.setenv("QLOOM_BROKER", "unix:/another/sock")
+    assert cli("testbed", "down").err.strip().endswith(": unset SLURM_CONF")
+    monkeypatch.delenv("SLURM_CONF")
+    assert cli("testbed", "down").err == ""
+
+
 SITES = {
     "key.toml": "nodez = 3",
     "type.toml": 'nodes = "three"',
@@ -557,6 +590,7 @@ PROGRAMS = {
 }
 BAD = [
     (("run", "phases", "--strategy", "magic"), ["no strategy is called 'magic'", "malleable"]),
+    (("run", "phases", "--strategy", "maleable"), ["'maleable' (is it malleable?", "NAME+share", "auto"]),
     (("run", "phases", "--strategy", ""), ["no strategy is called ''"]),
     (("run", "phases", "--strategy", "malleable+foo"), ["no way to hold a QPU is called 'foo'", "whole, share"]),
     (("compare", "phases", "--strategies", "offload,magic"), ["no strategy is called 'magic'"]),
@@ -570,7 +604,10 @@ BAD = [
     (("run", "phases", "--set", "iterations"), ["'iterations' is no setting", "--set name=value"]),
     (("run", "phases", "--set", "=1"), ["'=1' is no setting"]),
     (("run", "phases", "--set", "a b=1"), ["is no setting"]),
-    (("run", "phases", "--set", "iteration=1"), ["unexpected keyword argument 'iteration'", "it takes: classical_s"]),
+    (
+        ("run", "phases", "--set", "iteration=1"),
+        ["phases has no parameter 'iteration' (is it iterations?", "it takes: classical_s"],
+    ),
     (("run", "phases", "--option", "patience_s=1"), ["no option 'patience_s'"]),
     (("run", "phases", "--strategy", "malleable", "--option", "patience_s=long"), ["must be a number"]),
     (("run", "phases", "--strategy", "malleable", "--option", "min_nodes=9"), ["min_nodes is 9", "1 to 3"]),
@@ -578,10 +615,10 @@ BAD = [
     (("run", "phases", "--qpu", "q:magic"), ["no QPU technology is called 'magic'", "annealer"]),
     (("run", "phases", "--qpu", "q:annealer:asleep"), ["is not a QPU"]),
     (("run", "phases", "--qpu", "q:annealer", "--qpu", "q:photonic"), ["two QPUs have the same name"]),
-    (("run", "phases", "--site", "key.toml"), ["key.toml", "nodez is not a known key"]),
+    (("run", "phases", "--site", "key.toml"), ["key.toml", "nodez is not a known key (is it nodes?)"]),
     (("run", "phases", "--site", "type.toml"), ["type.toml", "nodes", "integer"]),
     (("run", "phases", "--site", "negative.toml"), ["at least one node"]),
-    (("run", "phases", "--site", "qpukey.toml"), ["technologie is not a known key"]),
+    (("run", "phases", "--site", "qpukey.toml"), ["technologie is not a known key (is it technology?)"]),
     (("run", "phases", "--site", "qputype.toml"), ["no QPU technology is called 'magic'"]),
     (("run", "phases", "--site", "shares.toml"), ["shares and lanes must be at least 1"]),
     (("run", "phases", "--site", "twice.toml"), ["two QPUs have the same name"]),
@@ -590,7 +627,7 @@ BAD = [
     (("run", "phases", "--site", "missing.toml"), ["cannot read the site file missing.toml"]),
     (("run", "phases", "--site", "."), ["cannot read the site file ."]),
     (("run", "phases", "--overheads", "overheads.toml"), ["overheads are seconds", "negative"]),
-    (("run", "phases", "--overheads", "unknown.toml"), ["tock_s is not a known key"]),
+    (("run", "phases", "--overheads", "unknown.toml"), ["overheads.tock_s is not a known key (is it tick_s?)"]),
     (("run", "phases", "--profile", "last"), ["there is no run yet"]),
     (("run", "phases", "--world", "virtual", "--profile", "nothing"), ["there is no run 'nothing'"]),
     (("run", "nothing"), ["no program is called 'nothing'", "phases"]),
@@ -612,7 +649,9 @@ BAD = [
     (("run",), ["Missing argument"]),
     (("run", "phases", "--frobnicate"), ["--frobnicate"]),
     (("run", "phases", "extra"), ["extra"]),
-    (("frobnicate",), ["frobnicate"]),
+    (("run", "phases", "--slurm", "acount=us"), ["slurm.acount is not a known key (is it account?)"]),
+    (("frobnicate",), ["no command is called 'frobnicate'", "qloom --help"]),
+    (("rum", "phases"), ["no command is called 'rum' (is it run?)"]),
     (("resume", "nothing"), ["there is no run 'nothing'", "qloom runs"]),
     (("resume",), ["there is no run yet", "qloom run PROGRAM"]),
     (("show", "nothing"), ["there is no run 'nothing'"]),

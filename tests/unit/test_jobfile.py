@@ -21,6 +21,7 @@ from qloom.jobfile.qubofile import read_qubo, write_sample
 from qloom.jobfile.template import fill
 from qloom.journal.file import FILE_NAME, read_events
 from qloom.model import Sample
+from qloom.programs.load import load_program
 from qloom.runner import Outcome, resume, run
 from qloom.site import Qpu, Site
 
@@ -136,6 +137,8 @@ def test_virtual_time_runs_nothing_and_goes_to_the_limit(tmp_path: Path) -> None
     assert outcome.result == {"iterations": 4, "converged": False, "value": None, "output": "."}
     assert outcome.events[-1]["at_us"] == 4 * 8_000_000
     assert outcome.notes == []
+    (note,) = load_program(path).notes_on(outcome.results)
+    assert "commands do not run in virtual time" in note
     assert not (tmp_path / "home").exists()
 
 
@@ -149,6 +152,7 @@ def test_unknown_payload_takes_the_time_of_the_device(tmp_path: Path) -> None:
 def test_profile_takes_the_same_path_without_running_commands(recorded: Recorded, strategy: str) -> None:
     path, real = recorded
     replayed = run(path, world="virtual", profile=str(real.directory), strategy=strategy, in_memory=True)
+    assert load_program(path).notes_on(replayed.results) == []
     assert replayed.result == LOOP_RESULT
     assert calls(replayed) == calls(real)
     assert (work_directory(real) / "ran.log").read_text().splitlines() == RAN
@@ -493,7 +497,7 @@ def test_unreadable_job_files(tmp_path: Path) -> None:
 def test_parameters_are_the_signature(tmp_path: Path) -> None:
     program = program_from(Path(write(tmp_path, "parameters = { size = 3, deep = true }\n" + ONE)))
     assert str(inspect.signature(program)) == "(job, *, size=3, deep=True)"
-    with pytest.raises(InputError, match=r"unexpected keyword argument 'sise' \(it takes: size, deep\)"):
+    with pytest.raises(InputError, match=r"has no parameter 'sise' \(is it size\? it takes: size, deep\)"):
         run(str(tmp_path / "job.toml"), parameters={"sise": 1})
 
 

@@ -51,7 +51,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do and why. With `abstains` (what is missing) the choice is the default."""
+    """What to do and why. With `abstains` (what is missing) the choice is the fallback."""
 
     strategy: str
     reason: str
@@ -75,7 +75,7 @@ class Advice:
 
 def abstain(missing: str) -> Advice:
     """No advice, and what to do without."""
-    reason = f"{missing}: {DEFAULT}, the default, never waits long in the middle and keeps little meanwhile"
+    reason = f"{missing}: {DEFAULT}, the fallback, never waits long in the middle and keeps little meanwhile"
     return Advice(DEFAULT, reason, abstains=missing)
 
 
@@ -173,9 +173,10 @@ def _reason(estimates: list[Estimate], quantum_s: float, wait_s: float) -> str:
     other = next((each for each in estimates if each.dearer > EQUAL), None)
     if other is None:
         return f"{facts}: all strategies cost the same, and this one leaves the most to others"
-    later_s = other.wall_s.mean - chosen.wall_s.mean
+    later_s = round(other.wall_s.mean - chosen.wall_s.mean, 1)
     more_node_s = other.node_s.mean - chosen.node_s.mean
-    longer = f"{human_s(abs(later_s))} {'longer' if later_s > 0 else 'shorter'}"
-    time = longer if round(later_s, 1) else "as long"
+    time = f"{human_s(abs(later_s))} {'slower' if later_s > 0 else 'faster'}" if later_s else "as fast"
     nodes = f"{abs(more_node_s):.0f} node-seconds {'more' if more_node_s >= 0 else 'less'}"
-    return f"{facts}: the next best, {other.strategy}, would take {time} and hold {nodes}, {other.dearer:.0%} dearer"
+    joined = "but" if later_s and (later_s > 0) != (more_node_s >= 0) else "and"
+    dearer = f"{100 * other.dearer:.0f} % dearer"
+    return f"{facts}; the next best, {other.strategy}, would be {time} {joined} hold {nodes}: {dearer}"

@@ -59,7 +59,7 @@ def advise(
     as_json: running.Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the flag.")] = False,
 ) -> None:
-    """Say which strategy a program should take, and why, from trials of each in virtual time."""
+    """Say which strategy a program should take, and why. Each is tried in virtual time."""
     if _is_program(subject):
         place = running.behind(broker, values.make_site(site, nodes, qpu, overheads, slurm))
         parameters = values.parse_settings(settings)
@@ -178,7 +178,8 @@ def _tell(advice: Advice, known: Known) -> None:
     )
     for note in advice.notes:
         console.print(f"note: {note}", markup=False)
-    console.print(f"{advice.flag}: {advice.reason}", markup=False, soft_wrap=True)
+    console.print(advice.flag, markup=False, soft_wrap=True)
+    console.print(advice.reason, markup=False)
 
 
 def _cells(estimate: Estimate, chosen: str) -> list[str]:

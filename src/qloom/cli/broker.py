@@ -167,10 +167,12 @@ def check(config: ConfigFile = None, as_json: Json = False) -> None:
 
 
 def table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
-    """A plain table of some keys."""
+    """A plain table of some keys; numbers are aligned."""
     made = Table(pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
     for column in columns:
-        made.add_column(column.removesuffix("_s") + (" s" if column.endswith("_s") else ""), overflow="fold")
+        heading = column.removesuffix("_s") + (" s" if column.endswith("_s") else "")
+        numbers = column.endswith("_s") or any(isinstance(row.get(column), int | float) for row in rows)
+        made.add_column(heading, overflow="fold", justify="right" if numbers else "left")
     for row in rows:
         made.add_row(*(_cell(row.get(column)) for column in columns))
     return made

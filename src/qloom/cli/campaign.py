@@ -22,7 +22,7 @@ from qloom.journal.file import Event
 from qloom.site import read_site
 
 app = typer.Typer(
-    help="Run a matrix of cells and compare them, also with what was published.",
+    help="Run a matrix of cells and compare them. Also with what was published.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -129,7 +129,7 @@ def run(
 def report(
     campaign: DoneArgument = "last",
     kind: Annotated[
-        str, typer.Option("--format", "-f", help="text, csv, json, markdown or html; or the suffix of the file says.")
+        str, typer.Option("--format", "-f", help="text, csv, json, md or html; or the suffix of the file says.")
     ] = "",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; else it is printed.")] = None,
 ) -> None:
@@ -139,8 +139,10 @@ def report(
     from qloom.campaign.store import find_store
     from qloom.journal.page import write_view
 
-    suffixes = {".csv": "csv", ".json": "json", ".md": "markdown", ".html": "html"}
-    kind = kind or (suffixes.get(output.suffix, "text") if output is not None else "text")
+    suffixes = {".txt": "text", ".csv": "csv", ".json": "json", ".md": "markdown", ".html": "html"}
+    if output is not None and not kind and output.suffix not in suffixes:
+        raise InputError(f"cannot tell the format of {output}", hint=f"use {', '.join(suffixes)}, or say --format")
+    kind = kind or (suffixes[output.suffix] if output is not None else "text")
     results = read_results(find_store(campaign))
     match kind:
         case "text":
@@ -149,14 +151,14 @@ def report(
             text = formats.as_csv(results)
         case "json":
             text = formats.as_json(results)
-        case "markdown":
+        case "markdown" | "md":
             text = formats.as_markdown(results)
         case "html":
             from qloom.campaign.page import page_of
 
             text = page_of(results)
         case _:
-            raise InputError(f"no format is called {kind!r}", hint="text, csv, json, markdown or html")
+            raise InputError(f"no format is called {kind!r}", hint="text, csv, json, md or html")
     if output is not None:
         write_view(output, text.encode())
         print(output)

@@ -30,7 +30,7 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the page goes.")] = Path("qloom-demo.html"),
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the table.")] = False,
 ) -> None:
-    """Two jobs on three nodes, every strategy, two worlds: a table and a page with the timelines."""
+    """Run two jobs under every strategy, on this machine. Makes a table and a page with the timelines."""
     console = Console(highlight=False)
     if not quiet:
         console.print(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from qloom.export import Places
 
 app = typer.Typer(
-    help="Write a program for another engine, or a run as a research object.",
+    help="Write a program for another engine, or a run as an RO-Crate.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

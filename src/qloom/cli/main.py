@@ -15,7 +15,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 from typer.main import get_group
 
-from qloom.errors import QloomError
+from qloom.errors import InputError, QloomError, closest
 from qloom.version import __version__
 
 INTERRUPTED = "interrupted: go on with qloom resume last"
@@ -63,6 +63,12 @@ class Commands(TyperGroup):
     def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
         """From its file; None if there is none of that name."""
         return _commands_of(FILES[cmd_name]).get(cmd_name) if cmd_name in FILES else None
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
+        """The command that the words begin with, or which one may be meant."""
+        if args[0] not in FILES:
+            raise InputError(f"no command is called {args[0]!r}", hint=closest(args[0], FILES) or "qloom --help")
+        return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(

@@ -51,17 +51,16 @@ def list_devices(as_json: Json = False, quiet: Quiet = False) -> None:
         for row in rows:
             print(row["name"])
     else:
-        columns = (
-            "name",
-            "technology",
-            "qubits",
-            "payloads",
-            "state",
-            "shares",
-            "expected_wait_s",
-            "promised_wait_s",
-        )
-        shown = [{**row, "state": "drained" if row["drained"] else row["state"]} for row in rows]
+        columns = ("name", "technology", "qubits", "payloads", "state", "shares", "wait_s", "promised_s")
+        shown = [
+            {
+                **row,
+                "state": "drained" if row["drained"] else row["state"],
+                "wait_s": row["expected_wait_s"],
+                "promised_s": row["promised_wait_s"],
+            }
+            for row in rows
+        ]
         Console().print(table(columns, shown))
 
 
@@ -163,7 +162,8 @@ def queue(as_json: Json = False, quiet: Quiet = False) -> None:
         columns = ("device", "queued", "on_device", "sessions_open", "sessions_waiting")
         Console().print(table(columns, view["devices"]))
         if view["mine"]:
-            Console().print(table(("id", "name", "device", "state", "position", "expected_wait_s"), view["mine"]))
+            mine = [{**task, "wait_s": task["expected_wait_s"]} for task in view["mine"]]
+            Console().print(table(("id", "name", "device", "state", "position", "wait_s"), mine))
 
 
 @app.command()

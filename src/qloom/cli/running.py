@@ -103,7 +103,7 @@ def run(
         plan = choose(plan, shown=not (as_json or quiet))
     with shown(f"{program} under {plan.strategy}", Console(stderr=True), not (as_json or quiet)) as progress:
         outcome = execute(plan, listener=progress)
-    tell(outcome, as_json, quiet)
+    tell(replace(outcome, notes=[*outcome.notes, *plan.program.notes_on(outcome.results)]), as_json, quiet)
 
 
 def behind(broker: str | None, place: Site) -> Site:
@@ -132,7 +132,7 @@ def compare(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a program under several strategies, one after the other, and compare what they cost."""
+    """Run a program under several strategies and compare their cost. They run one after the other."""
     loaded = load_program(program)
     place = behind(broker, values.make_site(site, nodes, qpu, overheads, slurm))
     names = values.parse_strategies(strategies)
@@ -181,7 +181,7 @@ def resume(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Go on with a run that was killed, interrupted or failed; what its journal holds is not run again."""
+    """Go on with a run that was interrupted or failed. What its journal holds is not run again."""
     with shown(f"resuming {run}", Console(stderr=True), not (as_json or quiet)) as progress:
         outcome = resume_run(run, listener=progress, driver=driver)
     tell(outcome, as_json, quiet)
@@ -194,7 +194,7 @@ def measure(
     slurm: Slurm = [],  # noqa: B006
     output: Output = None,
 ) -> None:
-    """Measure what a world costs here, as overheads for virtual time; on Slurm best while nothing else runs."""
+    """Measure overheads of a world, for virtual time. On Slurm best while nothing else runs."""
     write_overheads(world, values.make_site(site, nodes, [], None, slurm), output)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 app = typer.Typer(
-    help="Single steps of exported programs: they read and write files in the current folder.",
+    help="Single steps of exported programs. They read and write files in the current folder.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -22,13 +22,14 @@ def add_to(app: typer.Typer) -> None:
 def submit(
     program: running.ProgramArgument,
     strategy: Annotated[
-        str, typer.Option(help=f"{', '.join(STRATEGIES)}; also with another hold of the QPU: malleable+share.")
+        str,
+        typer.Option(help=f"{', '.join(STRATEGIES)}, or auto; also with another hold of the QPU: malleable+share."),
     ] = "offload",
     driver: Annotated[
         str,
         typer.Option(help="in-job: the first node hosts it. chain: none, each phase's job submits the next."),
     ] = "in-job",
-    nodes: running.Nodes = None,
+    nodes: Annotated[int | None, typer.Option(help="The most nodes that the job may hold. [default: 3]")] = None,
     settings: running.Set = [],  # noqa: B006  typer makes a new one for each call
     option: running.Option = [],  # noqa: B006
     qpu: running.Qpu = [],  # noqa: B006
@@ -52,6 +53,10 @@ def submit(
         site=running.behind(broker, values.make_site(site, nodes, qpu, None, slurm)),
         seed=seed,
     )
+    if strategy == "auto":
+        from qloom.cli.advise import choose
+
+        plan = choose(plan, shown=not as_json)
     if dry_run:
         print(script(plan, driver), end="")
         return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qloom.testbed import Testbed
 
 app = typer.Typer(
-    help="A real Slurm of your own on this machine: no root, nothing in /etc, nothing left behind.",
+    help="A real Slurm of your own on this machine. No root, nothing in /etc, nothing left behind.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -81,9 +81,13 @@ def up(
 @app.command()
 def down(name: Name = "default", directory: Directory = None, quiet: Quiet = False) -> None:
     """End one and remove all that it left, also if it has crashed."""
-    _find(name, directory).down()
+    testbed = _find(name, directory)
+    pointing = [variable for variable, value in testbed.environment.items() if os.environ.get(variable) == value]
+    testbed.down()
     if not quiet:
         print("down")
+    if pointing and not quiet:
+        Console(stderr=True, highlight=False).print(f"this shell still points at it: unset {' '.join(pointing)}")
 
 
 @app.command()

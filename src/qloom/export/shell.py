@@ -63,6 +63,7 @@ def _run(flow: Flow) -> str:
     )
     return (
         f'{HEAD}# Submits the first jobs; they submit the others.\n{begin}after=""\n{_phases(phases, number)}{first}'
+        "echo 'submitted: squeue --me shows the jobs, logs what they print'\n"
     )
 
 

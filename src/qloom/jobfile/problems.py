@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
+from qloom.errors import closest
 from qloom.jobfile.model import (
     PHASE_TAGS,
     ClassicalPhase,
@@ -93,5 +93,5 @@ def _what(problem: Any, steps: Sequence[int | str]) -> str:
 
 def _closest(key: str) -> str:
     known = dict.fromkeys(name for model in _MODELS for name in model.model_fields)
-    found = difflib.get_close_matches(key, known, n=1)
-    return f" (is it {found[0]}?)" if found else ""
+    question = closest(key, known)
+    return f" ({question})" if question else ""

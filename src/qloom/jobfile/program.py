@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from qloom.program import Job
 
 ProgramFunction = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
+UNREAD = (
+    "commands do not run in virtual time, so the loop went to max_iterations "
+    "(--profile RUN takes the path of a real run)"
+)
 
 
 def program_from(path: Path) -> ProgramFunction:
@@ -30,6 +34,10 @@ def program_from(path: Path) -> ProgramFunction:
 
     def check_parameters(given: Mapping[str, Any]) -> None:
         _fill_in(file, path, given)
+
+    def note_on(result: Mapping[str, Any]) -> str | None:
+        unread = file.loop is not None and file.loop.until is not None and result["value"] is None
+        return UNREAD if unread else None
 
     async def program(job: Job, **parameters: Any) -> dict[str, Any]:
         return await _Run(file, path, job, _fill_in(file, path, parameters)).run()
@@ -41,6 +49,7 @@ def program_from(path: Path) -> ProgramFunction:
     decorated.__doc__ = f"The job file {path}."
     decorated.__signature__ = inspect.Signature(shown)
     decorated.check_parameters = check_parameters
+    decorated.note_on = note_on
     return program
 
 

@@ -7,12 +7,12 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qloom.errors import InputError
+from qloom.errors import InputError, closest
 from qloom.program import Job
 
 BUILT_IN = {"phases": "qloom.programs.phases", "clustering": "qloom.clustering.program"}
@@ -33,15 +33,27 @@ class Program:
 
     def check(self, parameters: dict[str, Any]) -> None:
         """Refuse parameters that the program does not have."""
+        signature = inspect.signature(self.function)
+        known = list(signature.parameters)[1:]
+        takes = f"it takes: {', '.join(known)}" if known else "it takes none"
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+        for name in () if takes_any else parameters:
+            if name not in known:
+                hint = f"{closest(name, known)} {takes}".lstrip()
+                raise InputError(f"{self.source} has no parameter {name!r}", hint=hint)
         try:
-            inspect.signature(self.function).bind(None, **parameters)
+            signature.bind(None, **parameters)
         except TypeError as error:
-            known = list(inspect.signature(self.function).parameters)[1:]
-            hint = f"it takes: {', '.join(known)}" if known else "it takes none"
-            raise InputError(f"parameters of {self.source}: {error}", hint=hint) from None
+            raise InputError(f"parameters of {self.source}: {error}", hint=takes) from None
         check = getattr(self.function, "check_parameters", None)  # job files know more about theirs
         if check is not None:
             check(parameters)
+
+    def notes_on(self, results: Sequence[Any]) -> list[str]:
+        """What a user should know about the results of its jobs; job files know more about theirs."""
+        note_on = getattr(self.function, "note_on", lambda result: None)
+        notes = [note_on(result) for result in results if result is not None]
+        return [note for note in dict.fromkeys(notes) if note is not None]
 
 
 def load_program(text: str) -> Program:

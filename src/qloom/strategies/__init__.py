@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qloom.errors import InputError
+from qloom.errors import InputError, closest
 from qloom.model import QpuHold
 from qloom.ports import Requirements
 from qloom.strategies.base import Strategy
@@ -34,7 +34,9 @@ def parse_strategy(text: str) -> tuple[type[Strategy], QpuHold | None]:
     """The class and the hold of `NAME` or `NAME+HOLD`."""
     name, plus, hold = text.partition("+")
     if name not in STRATEGIES:
-        raise InputError(f"no strategy is called {name!r}", hint=f"choose one of {', '.join(STRATEGIES)}")
+        meant = closest(name, [*STRATEGIES, "auto"])
+        names = f"choose one of {', '.join(STRATEGIES)}, also as NAME+share; run and submit take auto"
+        raise InputError(f"no strategy is called {name!r}", hint=f"{meant} {names}".lstrip())
     if not plus:
         return STRATEGIES[name], None
     try:

@@ -13,6 +13,7 @@ from qloom.ports import Clock
 from qloom.site import Qpu
 from qloom.worlds.execution import anneal
 from qloom.worlds.process import TaskRaised, WorkerDied, WorkerProcess
+from qloom.worlds.workers import exited
 
 
 class EmulatedDevice:
@@ -55,6 +56,5 @@ class EmulatedDevice:
         environment = {"QLOOM_QPU": self.spec.name, "QLOOM_JOB": work.job}
         result: CommandResult = await self._worker(lane).run(work.payload.body, environment)
         if result.exit_code != 0:
-            last = (result.stderr or result.stdout).strip()
-            raise WorkerDied(f"exited with {result.exit_code}" + (f"\n{last}" if last else ""))
+            raise WorkerDied(exited(result))
         return result

@@ -56,6 +56,13 @@ def task_environment(nodes: Sequence[str], work: Work) -> dict[str, str]:
     return {"QLOOM_NODES": ",".join(nodes), "QLOOM_CPUS": str(work.task.cpus), "QLOOM_JOB": work.job}
 
 
+def exited(result: CommandResult) -> str:
+    """How a command failed, and what it said last: after a colon if that is one line, else below."""
+    said = (result.stderr or result.stdout).strip()
+    between = "\n" if "\n" in said else ": "
+    return f"exited with {result.exit_code}" + (f"{between}{said}" if said else "")
+
+
 async def run_task(worker: WorkerProcess, nodes: Sequence[str], work: Work) -> Any:
     """Run a task in the worker of its first node; what the task does wrong is a `TaskFailed`."""
     task = work.task
@@ -64,9 +71,5 @@ async def run_task(worker: WorkerProcess, nodes: Sequence[str], work: Work) -> A
     except TaskRaised as error:
         raise TaskFailed(f"task {task.name} on {nodes[0]} {error}", job=work.job) from None
     if isinstance(result, CommandResult) and result.exit_code != 0:
-        last = (result.stderr or result.stdout).strip()
-        raise TaskFailed(
-            f"task {task.name} on {nodes[0]} exited with {result.exit_code}" + (f"\n{last}" if last else ""),
-            job=work.job,
-        )
+        raise TaskFailed(f"task {task.name} on {nodes[0]} {exited(result)}", job=work.job)
     return result

@@ -18,6 +18,7 @@ from qloom.worlds.slurm.client import PROGRAMS, Answer, call_once, controller_is
 
 _FORMAT = "%N|%R|%c|%m|%l|%G"  # node, partition, cpus, megabytes, the partition's longest time, gres
 APT = "apt-get install slurm-client"
+NO_CLUSTER = "log in to a cluster, set SLURM_CONF, or try: qloom testbed up"
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _require_programs() -> None:
         raise InputError(f"there is no Slurm on this machine: {', '.join(missing)} not found", hint=APT)
     named = os.environ.get("SLURM_CONF")
     if named is not None and not Path(named).is_file():
-        raise InputError(f"SLURM_CONF names {named}, which is not there", hint="unset it, or qloom testbed env")
+        raise InputError(f"SLURM_CONF names {named}, which is not there", hint="unset it, or: qloom testbed up")
 
 
 def default_partition() -> str:
@@ -138,5 +139,6 @@ def _is_for_now(said: str) -> bool:
 def _ask(*words: str) -> Answer:
     answer = call_once(*words)
     if answer.code != 0:
-        raise InputError(f"Slurm does not answer: {answer.complaint}", hint="scontrol ping")
+        hint = "scontrol ping" if controller_is_down(answer.stderr) else NO_CLUSTER
+        raise InputError(f"Slurm does not answer: {answer.complaint}", hint=hint)
     return answer
