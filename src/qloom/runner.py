@@ -23,8 +23,10 @@ from qloom.broker.inprocess import InProcessBroker
 from qloom.broker.port import BrokerPort
 from qloom.errors import InputError, JobError, JournalError, QloomError
 from qloom.journal import home
-from qloom.journal.file import Event, Journal, read_events
+from qloom.journal.file import Event, Journal, await_writer, read_events
 from qloom.journal.forecast import Forecaster, learn
+from qloom.journal.handed import HANDED_ON, handed_to
+from qloom.journal.measured import require_jobs
 from qloom.journal.replay import Past, recall
 from qloom.journal.results import ResultStore
 from qloom.plan import Plan
@@ -36,11 +38,11 @@ from qloom.strategies import make_strategy, parse_strategy
 from qloom.worlds import Surroundings, WorldEntry, world_entry
 from qloom.worlds.cluster import JobCluster
 from qloom.worlds.qpu import JobQpu
-from qloom.worlds.realtime import RealClock
 
-__all__ = ["Listener", "Outcome", "Plan", "execute", "prepare", "resume", "run", "run_job"]
+__all__ = ["Listener", "Outcome", "Plan", "execute", "resume", "run", "run_job"]
 
 Listener = Callable[[Event], None]
+HANDING_ON_S = 30.0  # how long a driver may take to end after it has submitted the next one
 
 
 @dataclass(frozen=True)
@@ -88,31 +90,16 @@ def execute(
         return outcome
     plan = plan.with_devices()
     if not in_memory:
-        plan = replace(plan, parameters=_as_kept(plan.parameters))
+        plan = replace(plan, parameters=as_kept(plan.parameters))
     profile = read_profile(plan.profile)
     directory = None if in_memory else home.new_run()
-    start, began_us = _start(plan)
+    start, began_us = how_it_begins(plan)
     execution = _Execution(plan, directory, listener, profile, driver=driver)
     return _without_trace(execution.go(began_us, 0, 0, ("run_started", start), {}))
 
 
-def prepare(plan: Plan) -> Path:
-    """A new run that waits to be begun by `resume`, elsewhere or later; its jobs count as submitted now."""
-    plan = replace(plan.with_devices(), parameters=_as_kept(plan.parameters))
-    directory = home.new_run()
-    start, began_us = _start(plan)
-    journal = Journal(directory, RealClock(began_us))
-    try:
-        journal.record("run_started", durable=True, **start)
-        for number in range(plan.jobs):
-            journal.recorder(f"j{number + 1}").record("job_submitted")
-    finally:
-        journal.close()
-    return directory
-
-
-def _start(plan: Plan) -> tuple[dict[str, Any], int]:
-    """How a journal begins, and when."""
+def how_it_begins(plan: Plan) -> tuple[dict[str, Any], int]:
+    """The first event of a journal, and when that is."""
     began_us = time.time_ns() // 1000
     start = plan.as_event()
     if world_entry(plan.world).REAL_TIME:
@@ -135,21 +122,40 @@ def resume(name: str, *, listener: Listener | None = None, driver: str = "here")
     """Go on with a run that was killed, interrupted or failed; what its journal holds is not run again."""
     directory = home.find_run(name)
     home.require_own(directory)
+    inside = os.environ.get("SLURM_JOB_ID") if driver != "here" else None
+    if inside is not None:
+        await_writer(directory, HANDING_ON_S)
     events = read_events(directory)
+    require_jobs(events, directory.name)
+    if events[-1].get("state") == "done" and events[-1]["event"] == "run_ended":
+        return _finished(directory, events)
+    if (job := handed_to(events)) is not None and job != inside:
+        from qloom.worlds.slurm.submitted import require_ended
+
+        require_ended(job, directory.name)
     start, plan = events[0], plan_of(events, directory.name).with_devices()
     program = plan.program
     changed = bool(program.digest) and program.digest != start.get("program_digest")
     done = {event["job"]: event for event in events if event["event"] == "job_ended" and event["state"] == "done"}
     execution = _Execution(plan, directory, listener, read_profile(plan.profile), events, driver)
     note = ["the program's file has changed since the run began"] if changed else []
-    resumed = ("resumed", {"program_changed": changed or None})
+    resumed = ("resumed", {"program_changed": changed or None, "engine_id": inside})
     outcome = execution.go(start.get("epoch_us", 0), events[-1]["at_us"], events[-1]["n"] + 1, resumed, done)
     return replace(outcome, notes=note + outcome.notes)
+
+
+def _finished(directory: Path, events: list[Event]) -> Outcome:
+    """What came of a run that is done, as its journal has it."""
+    done = {event["job"]: event["result"] for event in events if event["event"] == "job_ended" and "result" in event}
+    store = ResultStore(directory / "results")
+    results = [store.load(done[f"j{number + 1}"]) for number in range(events[0]["jobs"])]
+    return Outcome(directory.name, directory, results, [], events, ["this run is done: nothing to resume"])
 
 
 def plan_of(events: Sequence[Event], name: str) -> Plan:
     """The plan that the journal of a run begins with."""
     start = events[0]
+    require_jobs(events, name)
     if not start["program"]:
         raise JournalError(f"{name} does not name its program")
     return Plan(
@@ -165,7 +171,7 @@ def plan_of(events: Sequence[Event], name: str) -> Plan:
     )
 
 
-def _as_kept(parameters: dict[str, Any]) -> dict[str, Any]:
+def as_kept(parameters: dict[str, Any]) -> dict[str, Any]:
     """Parameters as the journal gives them back (a tuple as a list), so that a resumed program is given the same."""
     try:
         kept: dict[str, Any] = json.loads(json.dumps(parameters))
@@ -273,7 +279,7 @@ class _Execution:
         except asyncio.CancelledError:
             if getattr(world, "handed_on", None) is None:
                 raise
-            state = "handed on"  # another driver goes on with the run
+            state = HANDED_ON  # another driver goes on with the run
         finally:
             for run in runs:
                 run.cancel()

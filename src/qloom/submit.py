@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from qloom.errors import InputError
+from qloom.errors import InputError, QloomError
+from qloom.journal import home
+from qloom.journal.file import Journal
+from qloom.journal.handed import HANDED_ON
 from qloom.model import Need, QpuHold
 from qloom.ports import Request, Requirements
-from qloom.runner import Plan, execute, prepare
+from qloom.runner import Plan, as_kept, execute, how_it_begins
 from qloom.site import Site
 from qloom.strategies import make_strategy
+from qloom.worlds.realtime import RealClock
 from qloom.worlds.slurm.batch import Batch
 from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.facts import read_facts
@@ -45,15 +51,35 @@ def submit(plan: Plan, driver: str) -> Submitted:
             raise outcome.errors[0]
         return Submitted(outcome.run, outcome.events[-1].get("engine_id", "none: there was nothing to do"))
     batch = _batch(plan, driver, "")
-    directory = prepare(plan)
-    (directory / "logs").mkdir(mode=0o700)
-    return Submitted(directory.name, asyncio.run(_submit(replace(batch, run=directory.name), plan.site, directory)))
+    directory, job = _prepare(plan, lambda directory: asyncio.run(_submit(batch, plan.site, directory)))
+    return Submitted(directory.name, job)
+
+
+def _prepare(plan: Plan, hand_on: Callable[[Path], str]) -> tuple[Path, str]:
+    """A new run for a driver elsewhere; `hand_on` is given its directory and says which Slurm job goes on with it."""
+    plan = replace(plan.with_devices(), parameters=as_kept(plan.parameters))
+    directory = home.new_run()
+    start, began_us = how_it_begins(plan)
+    journal = Journal(directory, RealClock(began_us))
+    try:
+        journal.record("run_started", durable=True, **start)
+        for number in range(plan.jobs):
+            journal.recorder(f"j{number + 1}").record("job_submitted")
+        engine_id = hand_on(directory)
+        journal.record("run_ended", durable=True, state=HANDED_ON, engine_id=engine_id)
+    except QloomError:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    finally:
+        journal.close()
+    return directory, engine_id
 
 
 async def _submit(batch: Batch, site: Site, directory: Path) -> str:
+    (directory / "logs").mkdir(mode=0o700)
     client = Client()
     try:
-        return await submit_batch(batch, site, directory, client)
+        return await submit_batch(replace(batch, run=directory.name), site, directory, client)
     finally:
         client.close()
 

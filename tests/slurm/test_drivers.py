@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from qloom.journal import home
-from qloom.journal.file import read_events
+from qloom.journal.accounting import account, read_history
+from qloom.journal.explain import explain
+from qloom.journal.file import FILE_NAME, read_events
 from qloom.journal.results import ResultStore
 from qloom.programs.load import load_program
 from qloom.runner import Plan
@@ -60,6 +62,16 @@ def result(name: str, events: list[dict]) -> object:
     return ResultStore(home.find_run(name) / "results").load(found[0]["result"]) if found else events[-3:]
 
 
+def waits_are_told_as_waits(events: list[dict]) -> None:
+    """Between two jobs of a chain a run waits for Slurm: nothing was killed."""
+    history = read_history(events)
+    assert history.gaps == []
+    assert all(wait_us >= 0 for wait_us in [*history.node_waits_us.values(), *history.qpu_waits_us.values()])
+    said = "\n".join(explain(events))
+    assert "handed to Slurm job" in said
+    assert not any(word in said for word in ("interrupted", "killed", "resumed"))
+
+
 @pytest.fixture
 def empty_cluster(wide_slurm_env):
     """A cluster that is empty after a test, too, as soon as the last driver has gone."""
@@ -90,6 +102,7 @@ def test_chains_give_the_results_of_every_other_world():
         assert len(works) == len(set(works)), "a link did again what the journal held"
         if program is programs.loop:
             assert links(events) == LOOP_LINKS[strategy]
+            waits_are_told_as_waits(events)
 
 
 @pytest.mark.slow
@@ -99,6 +112,34 @@ def test_a_centre_s_policies_change_nothing(strict_slurm_env):
     for pair, name in runs.items():
         assert result(name, ended(name)) == contract.expected(programs.loop), pair
     until(lambda: strict_slurm_env.run("squeue", "-h") == "")
+
+
+@pytest.mark.slow
+def test_a_submitted_run_waits_its_turn_and_nobody_takes_it_over(slurm_env):
+    others = ("sbatch", "--parsable", "--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=sleep 60")
+    before = slurm_env.run(*others).strip()
+    plan = Plan(load_program(programs.source(programs.loop)), strategy="coschedule", world="slurm")
+    run = submit(plan, "in-job")
+    said = qloom("explain", run.run).stdout.replace("\n", " ")
+    assert f"submitted as Slurm job {run.job}" in said
+    assert "resume" not in said
+    assert home.list_runs()[0]["state"] == "submitted"
+    refused = qloom("resume", run.run)
+    assert refused.returncode == 2
+    assert f"(it is Slurm job {run.job}: scancel {run.job} first)" in refused.stderr
+    slurm_env.run("scancel", before)
+    events = ended(run.run)
+    assert result(run.run, events) == contract.expected(programs.loop)
+    assert f"handed to Slurm job {run.job} at" in qloom("explain", run.run).stdout
+    used = account(read_history(events))
+    (resumed,) = [event for event in events if event["event"] == "resumed"]
+    assert 0 < used.node_wait_s <= resumed["at_us"] / 1e6, "from the submission to the start of the job"
+    assert used.node_s_held == pytest.approx(used.wall_s * plan.site.nodes)
+    written = (home.find_run(run.run) / FILE_NAME).read_bytes()
+    again = qloom("resume", run.run)
+    assert again.returncode == 0, again.stderr
+    assert "this run is done: nothing to resume" in again.stderr
+    assert (home.find_run(run.run) / FILE_NAME).read_bytes() == written
 
 
 @pytest.mark.usefixtures("slurm_env")

@@ -191,6 +191,57 @@ def test_nothing_is_held_between_a_kill_and_its_resumption():
     assert read_history(journal(*events)).gaps == [(5 * SECOND, 100 * SECOND)]
 
 
+def handed_on(at_s, engine_id):
+    return (at_s, "run_ended", {"state": "handed on", "engine_id": engine_id})
+
+
+def test_the_time_in_slurm_s_queue_is_a_wait_and_not_a_kill():
+    """Slurm says that the job began at 12 s; its driver goes on at 13 s and asks for what it has already."""
+    events = (
+        submitted(),
+        handed_on(1, "45"),
+        (13, "resumed", {"engine_id": "45"}),
+        requested(14, 3),
+        granted(14, ("n1", "n2", "n3"), engine_us=12 * SECOND, engine_id="45"),
+        released(20),
+        ended(20),
+    )
+    used = figures(*events)
+    assert used.node_wait_s == 11.0
+    assert used.node_s_held == 3 * used.wall_s == 24.0
+    assert read_history(journal(*events)).gaps == []
+
+
+def test_each_link_of_a_chain_has_waited_since_it_was_submitted():
+    events = (
+        submitted(),
+        handed_on(0, "1"),
+        (5, "resumed", {"engine_id": "1"}),
+        requested(5, 1),
+        granted(5, ("n1",), engine_us=4 * SECOND),
+        released(8),
+        handed_on(8, "2"),
+        (11, "resumed", {"engine_id": "2"}),
+        requested(11, 0, device="q", hold="whole"),
+        granted(11, (), device="q", hold="whole", shares=8, engine_us=10 * SECOND),
+        released(15),
+        ended(15),
+    )
+    used = figures(*events)
+    assert (used.node_wait_s, used.qpu_wait_s) == (4.0, 2.0)
+    assert used.wall_s == 11.0, "as with one driver, a wait between two phases is part of it"
+
+
+def test_a_submitted_run_that_another_driver_goes_on_with_had_stopped():
+    events = (submitted(), handed_on(1, "45"), (50, "resumed", {}), requested(51, 1), granted(52, ("n1",)))
+    assert read_history(journal(*events)).gaps == [(1 * SECOND, 50 * SECOND)]
+    assert figures(*events).node_wait_s == 1.0
+
+
+def test_a_wait_is_never_negative():
+    assert figures(submitted(), requested(5, 1), granted(5, ("n1",), engine_us=3 * SECOND)).node_wait_s == 0.0
+
+
 def test_a_quantum_task_that_a_kill_cut_off_is_queued_again():
     queued, begun, _ = quantum(0, 2, 0)
     used = figures(submitted(), queued, begun, (4, "resumed", {}), *quantum(10, 11, 15))

@@ -27,7 +27,10 @@ from pathlib import Path
 import pytest
 
 import qloom
+from qloom.campaign.execute import carry_out
+from qloom.campaign.store import Asked
 from qloom.cli.main import run as qloom_main
+from qloom.journal import home
 from qloom.journal.file import FILE_NAME, read_events
 from qloom.site import Qpu, Site
 from qloom.strategies import STRATEGIES
@@ -287,6 +290,9 @@ def test_every_event_and_field_of_a_journal_is_documented(directory):
     journal.write_bytes(b"\n".join(journal.read_bytes().split(b"\n")[:6]) + b"\n")
     events += qloom.resume("last").events
     assert read_events(outcome.directory)[-1]["event"] == "run_ended"
+    workload = {"base": {"nodes": 8, "workload": {"jobs": 20}}, "matrix": {"strategy": ["offload"]}}
+    store = carry_out(Asked("loaded", {"title": "loaded", **workload}), lambda *_: None)
+    events += [event for run in store.done().values() for event in read_events(home.find_run(run))]
 
     documented = documented_events()
     used: dict[str, set[str]] = {}

@@ -5,6 +5,7 @@ import pytest
 import qloom
 from qloom.journal.durations import human_s
 from qloom.journal.explain import explain
+from qloom.journal.handed import SlurmJob
 from qloom.journal.summary import divide
 
 STRATEGIES = ("coschedule", "offload", "workflow", "vqpu", "malleable", "split", "malleable+share")
@@ -178,6 +179,55 @@ def test_a_resumed_run_has_forgotten_what_was_open():
     assert not any("fit" in line or "n1" in line or "interrupted" in line for line in lines)
     story.add(203, "job_ended", job="j1", state="done").add(203, "run_ended", state="done")
     assert "job j1 stood still for 3 min 20 s, killed and not yet resumed (99 %)" in explain(story.events)
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (SlurmJob("45", "waits", "others are ahead"), "submitted as Slurm job 45, 8.0 s ago: others are ahead"),
+        (SlurmJob("45", "holds", "it is starting"), "submitted as Slurm job 45, 8.0 s ago: it is starting"),
+        (SlurmJob("45", "ended", "was cancelled"), "Slurm job 45 was to go on with it and was cancelled"),
+        (SlurmJob("45", "unknown", "no answer"), "Slurm job 45 goes on with it: squeue -j 45"),
+        (None, "Slurm job 45 goes on with it: squeue -j 45"),
+    ],
+)
+def test_a_submitted_run_says_what_slurm_says(job, said):
+    story = Story().add(1, "job_submitted", job="j1").add(1, "job_ended", job="j1", state="interrupted")
+    story.add(2, "run_ended", state="handed on", engine_id="45")
+    lines = explain(story.events, alive=False, now_us=10_000_000, slurm_job=job)
+    assert lines[0].endswith(": 10.0 s after it began")
+    assert said in lines
+    assert not any("interrupted" in line or "killed" in line for line in lines)
+    assert any("qloom resume last" in line for line in lines) == (job is not None and job.stage == "ended")
+
+
+def test_a_chain_hands_on_and_is_not_interrupted():
+    story = Story().add(1, "job_submitted", job="j1").add(9.7, "job_ended", job="j1", state="interrupted")
+    story.add(9.7, "run_ended", state="handed on", engine_id="33").add(11.4, "resumed", engine_id="33")
+    story.add(11.5, "requested", job="j1", lease="j1.1", nodes=1)
+    story.add(11.5, "granted", job="j1", lease="j1.1", nodes=["n1"], engine_us=11_200_000)
+    assert "handed to Slurm job 33 at 9.7 s, which began at 11.4 s" in explain(story.events, alive=True)
+    story.add(20, "job_ended", job="j1", state="done").add(20, "run_ended", state="done")
+    lines = explain(story.events)
+    assert "job j1 waited 1.5 s for nodes (8 %)" in lines
+    assert not any(word in line for line in lines for word in ("interrupted", "killed", "resumed"))
+
+
+def test_the_last_drivers_of_a_long_chain_are_named():
+    story = Story()
+    for link in range(20):
+        story.add(link, "run_ended", state="handed on", engine_id=str(link)).add(link, "resumed", engine_id=str(link))
+    lines = explain(story.events, alive=True)
+    assert "it went from driver to driver 20 times; these are the last:" in lines
+    assert len([line for line in lines if line.startswith("handed to")]) == 6
+
+
+def test_a_run_whose_driver_lives_is_as_old_as_it_is():
+    story = Story().add(0.7, "job_submitted", job="j1")
+    story.add(0.7, "task_started", job="j1", work="w.0", name="fit", nodes=["n1"])
+    lines = explain(story.events, alive=True, now_us=7_000_000)
+    assert lines[0].endswith(": 7.0 s after it began")
+    assert "job j1 runs 1 task: fit on n1 (for 6.3 s)" in lines
 
 
 @pytest.mark.parametrize(

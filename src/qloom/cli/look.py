@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -17,7 +16,9 @@ from rich.table import Table
 from qloom.cli import tables
 from qloom.journal import home
 from qloom.journal.accounting import read_history
-from qloom.journal.file import FILE_NAME, Event, read_events
+from qloom.journal.file import FILE_NAME, Event, has_writer, read_events
+from qloom.journal.handed import handed_to
+from qloom.journal.measured import measured, require_jobs
 
 RunArgument = Annotated[str, typer.Argument(help="The id of a run, the start of one, a path, or last.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -57,12 +58,17 @@ def runs(
             cells = [row.get("strategy"), row.get("world"), row.get("jobs"), row["state"]]
             table.add_row(row["run"], program, *(str(cell if cell is not None else "?") for cell in cells))
         Console().print(table)
+        if (more := len(home.run_names()) - len(rows)) > 0:
+            print(f"... and {more} more (--limit 0)")
 
 
 def show(run: RunArgument = "last", as_json: Json = False, quiet: Quiet = False) -> None:
     """What a run held and used, as a whole and for each job."""
     directory = home.find_run(run)
     events = read_events(directory)
+    if (figures := measured(events)) is not None:
+        _show_workload(directory, events[0], figures, as_json, quiet)
+        return
     total = tables.row(events, directory.name)
     jobs = [tables.row(events, directory.name, job) for job in read_history(events).jobs]
     if as_json:
@@ -80,6 +86,27 @@ def show(run: RunArgument = "last", as_json: Json = False, quiet: Quiet = False)
     if (other := _instead(events, directory)) is not None:
         console.print(other, markup=False)
     console.print(f"journal: {directory / FILE_NAME}", markup=False, soft_wrap=True)
+
+
+def _show_workload(directory: Path, start: Event, figures: dict[str, float], as_json: bool, quiet: bool) -> None:
+    """A run that is a cluster under load."""
+    from qloom.campaign.formats import HEADINGS
+
+    console = Console(highlight=False)
+    if as_json:
+        told = {name: start[name] for name in ("strategy", "world", "jobs", "parameters")}
+        print(json.dumps({"run": directory.name, **told, **figures}))
+    elif quiet:
+        console.print(" ".join(f"{figure}={value}" for figure, value in figures.items()), soft_wrap=True)
+    else:
+        console.print(f"a workload of {start['jobs']} jobs, hybrid ones under {start['strategy']}", markup=False)
+        table = Table(pad_edge=False, show_header=False, box=box.SIMPLE_HEAD)
+        table.add_column(no_wrap=True)
+        table.add_column(justify="right", no_wrap=True)
+        for figure, value in figures.items():
+            table.add_row(HEADINGS[figure], f"{value:.1%}" if figure.endswith("_use") else f"{value:.1f}")
+        console.print(table)
+        console.print(f"journal: {directory / FILE_NAME}", markup=False, soft_wrap=True)
 
 
 def _instead(events: list[Event], directory: Path) -> str | None:
@@ -103,32 +130,26 @@ def _waits(jobs: list[dict[str, Any]]) -> Table:
 
 
 def explain(run: RunArgument = "last", as_json: Json = False) -> None:
-    """What a run waits for and why, or where its time went, in plain words."""
+    """Say what a run waits for and why, or where its time went."""
     from qloom.journal.explain import explain as explain_events
 
     directory = home.find_run(run)
     events = read_events(directory)
     epoch_us = events[0].get("epoch_us")
-    alive = _is_alive(directory)
-    now_us = time.time_ns() // 1000 - epoch_us if alive and epoch_us is not None else None
-    sentences = explain_events(events, alive=alive, now_us=now_us, run=run)
+    alive, slurm_job = has_writer(directory), None
+    if (id := handed_to(events)) is not None:
+        from qloom.worlds.slurm.submitted import look
+
+        slurm_job = look(id)
+        alive = slurm_job.stage == "holds" or alive
+    goes_on = alive or slurm_job is not None
+    now_us = time.time_ns() // 1000 - epoch_us if goes_on and epoch_us is not None else None
+    sentences = explain_events(events, alive=alive, now_us=now_us, run=run, slurm_job=slurm_job)
     if as_json:
         print(json.dumps({"run": directory.name, "sentences": sentences}))
     else:
         for sentence in sentences:
             Console(highlight=False).print(sentence, markup=False)
-
-
-def _is_alive(directory: Path) -> bool | None:
-    """Whether somebody writes the journal now; None if this file system cannot tell."""
-    try:
-        with open(directory / FILE_NAME, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return None
-    return False
 
 
 def timeline(
@@ -138,11 +159,12 @@ def timeline(
     ),
     quiet: Quiet = False,
 ) -> None:
-    """Draw who held what and when: nodes above, QPUs below, colour is the job, held but idle is hatched."""
+    """Draw who held what and when. Nodes above, QPUs below, colour is the job, held but idle is hatched."""
     from qloom.journal.timeline import draw_timeline
 
     directory = home.find_run(run)
     events = read_events(directory)
+    require_jobs(events, directory.name)
     title = f"{os.path.basename(events[0]['program'])} under {events[0]['strategy']}, {events[0]['world']}"
     draw_timeline([(events[0]["strategy"], events)], output, title=title)
     if not quiet:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qloom.journal.file import Event
+from qloom.journal.handed import goes_on, since_handed_on
 
 BOUNDED_SLOWDOWN_S = 10.0  # shorter jobs count as this long (Feitelson's bounded slowdown)
 
@@ -139,13 +140,14 @@ class _Reader:
         self._open: dict[tuple[str, ...], Interval] = {}
         self._requested: dict[tuple[str, str], int] = {}
         self._wants_nodes: dict[tuple[str, str], bool] = {}
-        last_us = 0
-        for event in events:
+        last_us, before = 0, events[0]
+        for event in since_handed_on(events):
             if event["event"] == "resumed":
                 self._end_all(last_us)
-                self.history.gaps.append((last_us, event["at_us"]))
+                if not goes_on(before, event):
+                    self.history.gaps.append((last_us, event["at_us"]))
             self._read(event, event["engine_us"] if "engine_us" in event else event["at_us"])
-            last_us = event["at_us"]
+            last_us, before = max(last_us, event["at_us"]), event
         self._end_all(last_us)
 
     def _read(self, event: Event, at_us: int) -> None:
@@ -195,7 +197,9 @@ class _Reader:
                     self._end(("quantum", job, event["work"]), at_us, event["state"])
 
     def _granted(self, event: Event, job: str, at_us: int) -> None:
-        lease = event["lease"]
+        lease, gaps = event["lease"], self.history.gaps
+        if gaps and at_us < gaps[-1][1]:  # a job that holds nodes already went on with it
+            gaps[-1] = (gaps[-1][0], max(gaps[-1][0], at_us))
         self._waited(job, lease, at_us, event.get("waited_for"))
         for node in event["nodes"]:
             self._begin(("node", node), node, job, "node", at_us, lease)
@@ -207,7 +211,7 @@ class _Reader:
         since_us = self._requested.pop((job, lease), at_us)
         for_nodes = self._wants_nodes.get((job, lease)) if waited_for is None else waited_for == "nodes"
         waits = self.history.node_waits_us if for_nodes else self.history.qpu_waits_us
-        waits[job] = waits.get(job, 0) + at_us - since_us
+        waits[job] = waits.get(job, 0) + max(0, at_us - since_us)  # the engine's clock and ours differ
 
     def _begin(self, key: tuple[str, ...], resource: str, job: str, kind: str, at_us: int, label: str = "") -> None:
         self._open[key] = Interval(resource, job, kind, at_us, at_us, label)

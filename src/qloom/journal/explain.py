@@ -7,35 +7,42 @@ from typing import Any
 
 from qloom.journal.durations import human_s, human_us
 from qloom.journal.file import Event
-from qloom.journal.standing import JobStanding, Standing, standing
+from qloom.journal.handed import HANDED_ON, SlurmJob
+from qloom.journal.standing import Break, JobStanding, Standing, standing
 from qloom.journal.summary import candidates_in_words, ended_in_words, where_time_went
 
 NAMED_AT_MOST = 6
 
 
 def explain(
-    events: Sequence[Event], *, alive: bool | None = None, now_us: int | None = None, run: str = "last"
+    events: Sequence[Event],
+    *,
+    alive: bool | None = None,
+    now_us: int | None = None,
+    run: str = "last",
+    slurm_job: SlurmJob | None = None,
 ) -> list[str]:
     """One short sentence a line.
 
     `alive` says whether the process that writes the journal is still there (None: not known), `now_us` how long
-    ago the run began, if that is later than the last event, and `run` what to call it in advice.
+    ago the run began, if that is later than the last event, `run` what to call it in advice, and `slurm_job` how
+    the job stands that the run was handed to.
     """
     if not events:
         return ["the journal is empty: the run was killed before it began"]
     now = standing(events)
-    lines = [_headline(now)]
-    lines += [
-        f"it was resumed at {human_us(at_us)}, {human_us(at_us - since_us)} after it had stopped"
-        for since_us, at_us in now.breaks
-    ]
+    handed_us = now.now_us
+    is_handed = now.ended is not None and now.ended.get("state") == HANDED_ON
+    if now_us is not None and (is_handed or (now.ended is None and alive is not False)):
+        now.now_us = max(now.now_us, now_us)
+    lines = [_headline(now), *_breaks_in_words(now.breaks)]
+    if is_handed and now.ended is not None:
+        return lines + _handed_in_words(now.ended["engine_id"], now.now_us - handed_us, slurm_job, run)
     if now.ended is not None:
         return lines + where_time_went(events, now) + _advice(now.ended, run)
     if alive is False:
         lines.append(f"the run was killed or its process is gone: qloom resume {run}")
         lines.append("this is where it stood:")
-    elif now_us is not None:
-        now.now_us = max(now.now_us, now_us)
     if not now.jobs:
         lines.append("no job has been submitted yet")
     for job in now.jobs.values():
@@ -50,17 +57,40 @@ def _headline(now: Standing) -> str:
     what = f"{program}, {_count(count, 'job')} under {start.get('strategy', 'an unknown strategy')}"
     where = f"in world {start['world']}" if "world" in start else "in an unknown world"
     length = human_us(now.now_us)
-    if now.ended is None:
+    state = now.ended.get("state", "over") if now.ended is not None else HANDED_ON
+    if state == HANDED_ON:
         return f"{what} {where}: {length} after it began"
-    state = now.ended.get("state", "over")
     return f"{what} {where}: {'was interrupted' if state == 'interrupted' else state} after {length}"
+
+
+def _breaks_in_words(breaks: Sequence[Break]) -> list[str]:
+    told = breaks[-NAMED_AT_MOST:]
+    lines = [f"it went from driver to driver {len(breaks)} times; these are the last:"] if told != breaks else []
+    for gap in told:
+        at, until = human_us(gap.since_us), human_us(gap.until_us)
+        if gap.handed_to is not None:
+            lines.append(f"handed to Slurm job {gap.handed_to} at {at}, which began at {until}")
+        else:
+            after = human_us(gap.until_us - gap.since_us)
+            lines.append(f"it was resumed at {until}, {after} after it had stopped")
+    return lines
+
+
+def _handed_in_words(id: str, for_us: int, job: SlurmJob | None, run: str) -> list[str]:
+    if job is None or job.stage == "unknown":
+        lines = [f"Slurm job {id} goes on with it: squeue -j {id}"]
+        return lines + ([job.words] if job is not None else [])
+    if job.stage == "ended":
+        return [
+            f"Slurm job {id} was to go on with it and {job.words}",
+            f"what is done is kept; to go on: qloom resume {run}",
+        ]
+    return [f"submitted as Slurm job {id}, {human_us(for_us)} ago: {job.words}"]
 
 
 def _advice(ended: Event, run: str) -> list[str]:
     if ended.get("state") == "interrupted":
         return [f"what is done is kept; to go on: qloom resume {run}"]
-    if ended.get("state") == "handed on":
-        return [f"Slurm job {ended['engine_id']} goes on with it: squeue -j {ended['engine_id']}"]
     if ended.get("state") == "failed":
         return [f"what is done is kept; to try the rest again: qloom resume {run}"]
     return []

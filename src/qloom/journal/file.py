@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,25 @@ def _open_for_writing(path: Path) -> int:
     if end != len(whole):
         os.ftruncate(file, end)
     return file
+
+
+def has_writer(directory: Path) -> bool | None:
+    """Whether somebody writes the journal now; None if this file system cannot tell."""
+    try:
+        with open(directory / FILE_NAME, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    return False
+
+
+def await_writer(directory: Path, within_s: float) -> None:
+    """Let whoever hands a run on finish its last lines."""
+    until_s = time.monotonic() + within_s
+    while has_writer(directory) and time.monotonic() < until_s:
+        time.sleep(0.05)
 
 
 def read_events(directory: Path) -> list[Event]:

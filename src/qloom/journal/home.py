@@ -10,6 +10,7 @@ from typing import Any
 
 from qloom.errors import JournalError
 from qloom.journal.file import FILE_NAME, read_events
+from qloom.journal.handed import HANDED_ON
 from qloom.journal.results import write_atomically
 
 INDEX = "index.json"
@@ -138,4 +139,4 @@ def _describe(name: str) -> dict[str, Any]:
     start = events[0]
     row = {key: start.get(key) for key in ("program", "strategy", "world", "jobs", "created")}
     state = events[-1].get("state", "failed") if events[-1]["event"] == "run_ended" else "open"
-    return {"run": name, "state": state, **row}
+    return {"run": name, "state": "submitted" if state == HANDED_ON else state, **row}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from qloom.journal.accounting import History, Interval, account, read_history
 from qloom.journal.file import Event
+from qloom.journal.handed import since_handed_on
 
 STRIP_LANE = 0.34  # height of a thin bar; a row of a node or a QPU has height 1
 STRIP_MOST = 2.6  # many bars at once get thinner rather than the strip taller
@@ -165,12 +166,13 @@ def read_waits(events: Sequence[Event]) -> Waits:
 
     def end(job: str, key: str, at_us: int) -> None:
         if (wait := open_waits.pop((job, key), None)) is not None:
-            wait.end_us = at_us
+            wait.end_us = max(wait.begin_us, at_us)
             (waits.nodes if wait.kind == "nodes" else waits.qpus.setdefault(wait.resource, [])).append(wait)
 
     last_us = 0
-    for event in events:
-        at_us, job = event["at_us"], event.get("job", "")
+    for event in since_handed_on(events):
+        at_us: int = event["at_us"]
+        job: str = event.get("job", "")
         match event["event"]:
             case "requested":
                 kind = "nodes" if event["nodes"] else "qpu"
@@ -178,13 +180,13 @@ def read_waits(events: Sequence[Event]) -> Waits:
             case "quantum_queued":
                 open_waits[job, event["work"]] = Interval(event["device"], job, "qpu", at_us, at_us, event["name"])
             case "granted" | "grown" | "withdrawn":
-                end(job, event["lease"], at_us)
+                end(job, event["lease"], event.get("engine_us", at_us))
             case "quantum_started" | "quantum_ended":
                 end(job, event["work"], at_us)
             case "resumed":
                 for key in list(open_waits):
                     end(*key, last_us)
-        last_us = at_us
+        last_us = max(last_us, at_us)
     for key in list(open_waits):
         end(*key, last_us)
     return waits

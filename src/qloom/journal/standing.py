@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from qloom.journal.file import Event
+from qloom.journal.handed import HANDED_ON, goes_on
 
 
 @dataclass
@@ -48,6 +49,15 @@ class JobStanding:
         return [node for node in self.nodes if node not in busy]
 
 
+@dataclass(frozen=True)
+class Break:
+    """When one driver of a run stopped, and the next one began."""
+
+    since_us: int
+    until_us: int
+    handed_to: str | None = None  # the Slurm job that the run was handed to; None: it was killed or interrupted
+
+
 @dataclass
 class Standing:
     """A run at one moment."""
@@ -55,7 +65,7 @@ class Standing:
     start: Event
     jobs: dict[str, JobStanding] = field(default_factory=dict)
     ended: Event | None = None
-    breaks: list[tuple[int, int]] = field(default_factory=list)  # killed at, resumed at
+    breaks: list[Break] = field(default_factory=list)
     now_us: int = 0
 
     def requests(self) -> list[tuple[str, Event]]:
@@ -90,6 +100,8 @@ def standing(events: Sequence[Event]) -> Standing:
             _resume(run, event)
         elif event["event"] == "run_ended":
             run.ended = event
+            if event.get("state") == HANDED_ON:
+                _forget_open(run)
         elif "job" in event:
             _read(run.jobs.setdefault(event["job"], JobStanding(event["job"])), event)
         run.now_us = max(run.now_us, event["at_us"])
@@ -98,8 +110,13 @@ def standing(events: Sequence[Event]) -> Standing:
 
 def _resume(run: Standing, event: Event) -> None:
     """Nothing that was open outlived the process, except the calls that the program makes again."""
-    run.breaks.append((run.now_us, event["at_us"]))
+    handed_to = event["engine_id"] if run.ended is not None and goes_on(run.ended, event) else None
+    run.breaks.append(Break(run.now_us, event["at_us"], handed_to))
     run.ended = None
+    _forget_open(run)
+
+
+def _forget_open(run: Standing) -> None:
     for job in run.jobs.values():
         if job.ended is None or job.ended["state"] != "done":
             job.ended, job.went_without = None, None

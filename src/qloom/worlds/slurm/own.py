@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,10 @@ class OwnJob:
     once: bool = False  # a link of a chain does one phase
     lent: Part | None = None
     times_lent: int = 0
+    held_from_s: int | None = None  # what lies idle between two leases counts as held by the later one
+
+    def __post_init__(self) -> None:
+        self.held_from_s = self.row.start_s
 
     def lend(self, request: Request, shares: int) -> Part | None:
         """What it has of what is asked for, if it is idle. A link of a chain has all of it, or nothing."""
@@ -39,7 +44,7 @@ class OwnJob:
         nodes = self.nodes[: request.most_nodes]
         if not nodes and not of_qpu:
             return None
-        self.lent = Part(self.row.whole, nodes, self.qpu if of_qpu else None, self.row.start_s)
+        self.lent = Part(self.row.whole, nodes, self.qpu if of_qpu else None, self.held_from_s)
         self.times_lent += 1
         return self.lent
 
@@ -48,7 +53,7 @@ class OwnJob:
         if id == f"{self.row.whole}+1":
             self.qpu = None
         elif id == self.row.whole:
-            self.lent = None
+            self.lent, self.held_from_s = None, int(time.time())
         return id == self.row.whole
 
 

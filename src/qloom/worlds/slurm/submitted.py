@@ -1,0 +1,36 @@
+"""The Slurm job that a run was handed to, as Slurm sees it now."""
+
+from __future__ import annotations
+
+from qloom.errors import JournalError, QloomError
+from qloom.journal.handed import SlurmJob
+from qloom.worlds.slurm.client import GONE, call_once
+from qloom.worlds.slurm.ends import how_it_ended
+from qloom.worlds.slurm.rows import FORMAT, read_rows
+from qloom.worlds.slurm.states import reason_in_words
+
+
+def look(id: str) -> SlurmJob:
+    """Whether it waits, and for what, runs, or has ended."""
+    try:
+        answer = call_once("squeue", "-h", "-t", "all", "-o", FORMAT, "-j", id)
+    except QloomError as error:
+        return SlurmJob(id, "unknown", error.message)
+    if answer.code != 0 and not any(text in answer.stderr.lower() for text in GONE):
+        return SlurmJob(id, "unknown", f"squeue says: {answer.complaint}")
+    rows = read_rows(answer.stdout)
+    if any(row.state.stage == "holds" for row in rows):
+        return SlurmJob(id, "holds", "it is starting")
+    if waiting := [row for row in rows if row.state.stage == "waits"]:
+        short = [row for row in waiting if row.reason not in ("None", "Priority")] or waiting
+        return SlurmJob(id, "waits", reason_in_words(short[0].reason))
+    return SlurmJob(id, "ended", how_it_ended(rows[0] if rows else None))
+
+
+def require_ended(id: str, run: str) -> None:
+    """Refuse to go on with a run that a job has, or will have."""
+    job = look(id)
+    if job.stage == "ended":
+        return
+    what = {"waits": "waits for its turn", "holds": "is still running"}.get(job.stage, f"may still run ({job.words})")
+    raise JournalError(f"{run} {what}", hint=f"it is Slurm job {id}: scancel {id} first")
