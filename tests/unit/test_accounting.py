@@ -87,6 +87,18 @@ def test_growing_and_shrinking():
     assert used.node_wait_s == 2.0
 
 
+def test_a_node_that_another_lease_has_before_its_release_is_noted_counts_for_both():
+    held = figures(
+        submitted(),
+        granted(0.0, ["n1"], "j1.1"),
+        granted(10.2, ["n1"], "j1.2", engine_us=10 * SECOND),
+        released(10.3, "j1.1", engine_us=10 * SECOND),
+        released(15.0, "j1.2"),
+        ended(15.0),
+    )
+    assert held.node_s_held == 15.0
+
+
 def test_a_request_that_was_withdrawn_counts_as_waiting_only():
     used = figures(submitted(), requested(0, 2), (5, "withdrawn", {"lease": "j1.1"}), ended(5))
     assert used.node_wait_s == 5.0

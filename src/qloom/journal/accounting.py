@@ -166,7 +166,7 @@ class _Reader:
                 self._waited(job, event["lease"], at_us)
             case "shrunk":
                 for node in event["nodes"]:
-                    self._end(("node", node), at_us)
+                    self._end(("node", event["lease"], node), at_us)
             case "qpu_released":
                 self._end(("qpu", event["lease"]), at_us)
             case "released":
@@ -202,7 +202,7 @@ class _Reader:
             gaps[-1] = (gaps[-1][0], max(gaps[-1][0], at_us))
         self._waited(job, lease, at_us, event.get("waited_for"))
         for node in event["nodes"]:
-            self._begin(("node", node), node, job, "node", at_us, lease)
+            self._begin(("node", lease, node), node, job, "node", at_us, lease)
         if device := event.get("device"):
             kind = "qpu" if event["hold"] == "whole" else "vqpu"
             self._begin(("qpu", lease), device, job, kind, at_us, lease)
