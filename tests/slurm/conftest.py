@@ -69,10 +69,19 @@ def strict_slurm_env(strict_testbed, monkeypatch):
     return _enter(strict_testbed, monkeypatch)
 
 
+def resume_nodes(testbed: Testbed) -> None:
+    """Those that a test took out, also if a controller that was killed has forgotten that they are back."""
+    for line in testbed.run("sinfo", "-h", "-N", "-o", "%N %T").splitlines():
+        node, state = line.split()
+        if state.startswith("dra"):
+            testbed.set_node(node, "RESUME")
+
+
 def _enter(testbed: Testbed, monkeypatch):
     for row in testbed.status():
         if not row["up"]:
             testbed.start(row["name"])  # a test that failed in the middle of a fault must not fail all others
+    resume_nodes(testbed)
     for name in list(os.environ):
         if name.startswith(("SLURM", "SBATCH", "SALLOC", "SRUN")):
             monkeypatch.delenv(name)

@@ -27,7 +27,7 @@ from tests.broker.test_remote import nothing_is_left
 from tests.contract import programs as contract_programs
 from tests.contract import test_contract as contract
 from tests.slurm import programs
-from tests.slurm.conftest import WIDE
+from tests.slurm.conftest import WIDE, resume_nodes
 from tests.slurm.driver import DEADLINE_S, QLOOM, events_of, queue, reap, start, wait_for_event, wait_until
 
 pytestmark = pytest.mark.slow
@@ -114,6 +114,7 @@ def test_a_controller_that_is_killed_and_restarted_in_a_phase_is_waited_for(clus
         node, state = line.split()
         if state == "completing":  # Slurm would ask it again to end the job only after a minute
             cluster.set_node(node, "DOWN", "hurry")
+    resume_nodes(cluster)
 
 
 def test_scancel_from_outside_is_a_clear_end_and_can_be_resumed(cluster, tmp_path):
