@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from qloom import call, delay, task
-from qloom.advisor import DEFAULT, advise
+from qloom.advisor import FALLBACK, advise
 from qloom.advisor.crowd import Queue, Seen, Waits
 from qloom.advisor.known import Known, known_of
 from qloom.advisor.trial import run_trial
@@ -127,7 +127,7 @@ async def unknown(job):
 
 def test_without_durations_it_abstains_and_names_a_default():
     advice = advise(Plan(from_function(unknown), world="virtual"))
-    assert advice.strategy == DEFAULT
+    assert advice.strategy == FALLBACK
     assert advice.abstains == "nothing says how long pow takes"
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from qloom.advisor import DEFAULT
+from qloom.advisor import FALLBACK
 from qloom.advisor.slurm import NoAnswer
 from qloom.cli.main import app
 from qloom.errors import InputError
@@ -90,7 +90,7 @@ def test_bad_input_is_one_line(words, message):
 def test_a_program_without_durations_is_one_line(guess):
     message = refused("advise", str(guess))
     assert "nothing says how long pow takes" in message
-    assert f"--strategy {DEFAULT}" in message
+    assert f"--strategy {FALLBACK}" in message
 
 
 def test_a_run_with_an_empty_history_is_one_line():
@@ -115,7 +115,7 @@ def test_auto_runs_the_choice_and_the_journal_says_why():
 def test_auto_abstains_with_the_default(guess):
     assert told("run", str(guess), "--world", "virtual", "--strategy", "auto", "--quiet").strip() == "[8]"
     start = read_events(home.find_run("last"))[0]
-    assert start["strategy"] == DEFAULT
+    assert start["strategy"] == FALLBACK
     assert "pow" in start["advice"]["abstains"]
 
 
@@ -133,7 +133,7 @@ def test_submit_takes_the_choice_of_auto(monkeypatch):
     monkeypatch.setattr(Plan, "check", lambda plan: None)  # there is no Slurm here
     monkeypatch.setattr("qloom.submit.submit", lambda plan, driver: plans.append(plan) or Submitted("run", "1"))
     told("submit", "phases", "--strategy", "auto", "--json")
-    assert (plans[0].strategy, plans[0].advice["abstains"]) == (DEFAULT, "Slurm says nothing")
+    assert (plans[0].strategy, plans[0].advice["abstains"]) == (FALLBACK, "Slurm says nothing")
 
 
 def shown() -> str:

@@ -49,18 +49,9 @@ payload = "qubo.json"
 result = "answer.json"
 """
 
-LOOPING = """
-name = "looping"
-[loop]
-max_iterations = 5
-until = { file = "sum.json", key = "sum", at_least = 2 }
-[[phase]]
-kind = "classical"
-name = "add"
-[[phase.task]]
-command = ["sh", "-c", "echo {iteration} >> all.txt; echo '{{\\"sum\\":' {iteration} '}}' > sum.json"]
-outputs = ["all.txt", "sum.json"]
-[[phase.task]]
+LOOPING = (
+    ADDING.replace("adding", "looping")
+    + """[[phase.task]]
 command = ["sh", "-c", "echo '{{\\"linear\\": {{\\"a\\":' -{iteration} ', \\"b\\": 1}}}}' > qubo.json"]
 outputs = ["qubo.json"]
 [[phase]]
@@ -76,6 +67,7 @@ when = "after"
 command = ["sh", "-c", "mkdir -p made && cat all.txt answer.json > made/report.txt"]
 outputs = ["made/report.txt"]
 """
+)
 
 CANDIDATE = (
     ASKING

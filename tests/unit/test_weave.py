@@ -138,6 +138,19 @@ def test_an_earlier_run_is_learned_from():
     assert len(early_requests(read_events(again.directory))) == 4
 
 
+def test_the_time_in_slurm_s_queue_is_a_wait_that_is_learned():
+    events = [
+        (0.0, "run_started", {}),
+        (1.0, "run_ended", {"state": "handed on", "engine_id": "7"}),
+        (21.0, "resumed", {"engine_id": "7"}),
+        (21.0, "requested", {"job": "j1", "lease": "j1.1", "nodes": 1}),
+        (21.0, "granted", {"job": "j1", "lease": "j1.1", "nodes": ["n1"]}),
+    ]
+    forecaster = Forecaster(StoppedClock())
+    forecaster.learn([{"at_us": round(at_s * 1e6), "event": event, **fields} for at_s, event, fields in events])
+    assert forecaster.of("j1").node_wait_s() == Prediction(20.0, 1 / 2)
+
+
 def test_a_node_is_held_only_while_a_task_runs_on_it():
     used = account(read_history(qloom.run(loop, strategy="weave", world="virtual", in_memory=True).events))
     assert used.node_s_busy == pytest.approx(80.0)

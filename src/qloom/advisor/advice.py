@@ -18,7 +18,7 @@ from qloom.journal.durations import human_s
 from qloom.runner import Plan
 from qloom.strategies import STRATEGIES, parse_strategy
 
-DEFAULT = "malleable"  # it needs no durations, and is the least wrong where it is wrong: docs/results/advisor.md
+FALLBACK = "malleable"  # it needs no durations, and is the least wrong where it is wrong: docs/results/advisor.md
 SAMPLES = 24
 FIRST = 8  # so many trials for all; who then costs more than HOPELESS times the cheapest is tried no further
 HOPELESS = 1.5
@@ -75,8 +75,8 @@ class Advice:
 
 def abstain(missing: str) -> Advice:
     """No advice, and what to do without."""
-    reason = f"{missing}: {DEFAULT}, the fallback, never waits long in the middle and keeps little meanwhile"
-    return Advice(DEFAULT, reason, abstains=missing)
+    reason = f"{missing}: {FALLBACK}, the fallback, never waits long in the middle and keeps little meanwhile"
+    return Advice(FALLBACK, reason, abstains=missing)
 
 
 def advise(

@@ -13,6 +13,7 @@ from qloom.advisor.trial import Trial, mean, run_trial, waits_of
 from qloom.errors import QloomError
 from qloom.journal.durations import human_s
 from qloom.journal.file import Event
+from qloom.journal.handed import since_handed_on
 from qloom.journal.replay import Past
 from qloom.runner import Plan, plan_of, read_profile
 from qloom.strategies import STRATEGIES
@@ -56,7 +57,7 @@ def _replay(events: list[Event], plan: Plan, past: Past | None) -> Instead | Non
     if past is None or (plan.program.digest and plan.program.digest != events[0].get("program_digest")):
         return None
     on_slurm = plan.world == "slurm"  # elsewhere nobody else is there, and the jobs wait for each other again
-    crowd = Waits(mean(waits_of(events)) if on_slurm else 0.0, drawn=False)
+    crowd = Waits(mean(waits_of(list(since_handed_on(events)))) if on_slurm else 0.0, drawn=False)
     known = Known(events=[events])
     trials: dict[str, Trial] = {}
     for strategy in dict.fromkeys((plan.strategy, *STRATEGIES)):

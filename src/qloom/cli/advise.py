@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from qloom.advisor import DEFAULT, Advice, Estimate
+from qloom.advisor import FALLBACK, Advice, Estimate
 from qloom.advisor import advise as advise_plan
 from qloom.advisor.advice import SAMPLES, Figure, abstain
 from qloom.advisor.crowd import Crowd, Waits
@@ -86,7 +86,7 @@ def advise(
 def choose(plan: Plan, *, shown: bool) -> Plan:
     """What `--strategy auto` stands for: the plan under the strategy of choice, which its journal says why."""
     values.require_known(plan.options, values.parse_strategies("all"))
-    neutral = replace(plan, strategy=DEFAULT, options=values.options_for(DEFAULT, plan.options))
+    neutral = replace(plan, strategy=FALLBACK, options=values.options_for(FALLBACK, plan.options))
     neutral.check()
     known = known_of(plan.program.source, *([plan.profile] if plan.profile is not None else []))
     advice = advice_for(neutral, known, None, None, values.parse_strategies("all"), SAMPLES, shown)

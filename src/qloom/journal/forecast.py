@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from qloom.journal.file import Event, Journal
+from qloom.journal.handed import since_handed_on
 from qloom.ports import Clock, Prediction
 from qloom.ports import Forecast as ForecastPort
 
@@ -62,7 +63,7 @@ class Forecaster:
 
     def learn(self, events: Iterable[Event]) -> None:
         """Take an earlier run in."""
-        for event in events:
+        for event in since_handed_on(events):
             self.observe(event)
         self._states.clear()
 
