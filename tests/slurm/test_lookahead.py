@@ -74,8 +74,9 @@ def test_the_next_sub_job_waits_for_the_one_before_and_none_is_left_at_the_end(c
     assert [granted["j1.1"], granted["j1.2"]] == [first, second]
     assert [event["lease"] for event in events if event["event"] == "queued_ahead"] == ["j1.2", "j1.3", "j1.4"]
     assert [event["lease"] for event in events if event["event"] == "withdrawn"] == ["j1.4"]
-    (name,) = [line for line in cluster.run("squeue", "-h", "-t", "all", "-o", "%j").split() if ".j1.4." in line][:1]
-    never_used = jobs(cluster, "-t", "all", "-n", name)
+    (run,) = (qloom_home / "runs").iterdir()
+    never_used = jobs(cluster, "-t", "all", "-n", f"qloom.{run.name}.j1.4.{driver.pid}")
+    assert len(never_used) == 2, "its nodes and its QPU"
     assert {(state, nodes) for state, _, _, nodes in never_used.values()} == {("CANCELLED", "")}
 
 
