@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from qloom.model import CommandResult, Payload, Sample, Task, call, command, task
     from qloom.payload import delay, qubo
     from qloom.program import Job
-    from qloom.runner import Outcome, resume, run
+    from qloom.resuming import resume
+    from qloom.runner import Outcome, run
     from qloom.site import Overheads, Qpu, Site, Watts
     from qloom.version import __version__
 
@@ -36,7 +37,7 @@ _WHERE = {
     "command": "model",
     "delay": "payload",
     "qubo": "payload",
-    "resume": "runner",
+    "resume": "resuming",
     "run": "runner",
     "task": "model",
 }

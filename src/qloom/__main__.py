@@ -1,5 +1,5 @@
 """`python -m qloom`, for where its script is not on the path."""
 
-from qloom.cli.main import run
+from qloom.cli.entry import run
 
 run()

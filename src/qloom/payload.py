@@ -33,7 +33,9 @@ def qubo(problem: Any, *, shots: int = 100, seconds: float | None = None, device
         linear = [[variable, float(bias)] for variable, bias in problem.linear.items()]
         quadratic = [[u, v, float(bias)] for (u, v), bias in problem.quadratic.items()]
         body: dict[str, Any] = {"linear": linear, "quadratic": quadratic, "offset": float(problem.offset)}
-    elif isinstance(problem, Mapping) and problem:
+    elif isinstance(problem, Mapping):
+        if not problem:
+            raise PayloadError("the QUBO has no variables")
         body = _from_dictionary(problem)
     else:
         raise PayloadError(f"a payload of type {type(problem).__name__} is no QUBO", hint=HINT)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from qloom.errors import InputError
+from qloom.errors import InputError, JournalError
 from qloom.journal import home
-from qloom.journal.file import VERSION
+from qloom.journal.file import VERSION, Event
+from qloom.journal.measured import require_jobs
 from qloom.ports import Requirements
-from qloom.programs.load import Program
-from qloom.site import Site
+from qloom.programs.load import Program, load_program
+from qloom.site import Site, site_from
 from qloom.strategies import make_strategy
 from qloom.version import __version__
 from qloom.worlds import world_entry
@@ -58,11 +61,21 @@ class Plan:
 
     def with_devices(self) -> Plan:
         """The same plan with the QPUs that there are, if a broker has them; raises if it does not answer."""
-        if self.site.broker is None:
+        if self.broker is None:
             return self
         from qloom.broker.remote import devices_at
 
-        return replace(self, site=self.site.with_devices(devices_at(self.site.broker)))
+        return replace(self, site=replace(self.site, broker=self.broker).with_devices(devices_at(self.broker)))
+
+    @property
+    def broker(self) -> str | None:
+        """Where a broker has the QPUs: as the site says, or on Slurm $QLOOM_BROKER, which a TaskProlog sets there.
+
+        The latter only if the site has no QPUs of its own.
+        """
+        on_slurm = self.world == "slurm" or (self.world == "local" and "SLURM_JOB_ID" in os.environ)
+        around = os.environ.get("QLOOM_BROKER") if on_slurm and self.site.qpus == Site().qpus else None
+        return self.site.broker or around
 
     def as_event(self) -> dict[str, Any]:
         """The plan as the journal keeps it."""
@@ -82,3 +95,22 @@ class Plan:
             "engine": self.engine,
             "advice": self.advice,
         }
+
+
+def plan_of(events: Sequence[Event], name: str) -> Plan:
+    """The plan that the journal of a run begins with."""
+    start = events[0]
+    require_jobs(events, name)
+    if not start["program"]:
+        raise JournalError(f"{name} does not name its program")
+    return Plan(
+        load_program(start["program"]),
+        parameters=start["parameters"],
+        strategy=start["strategy"],
+        options=start.get("options") or {},
+        world=start["world"],
+        site=site_from(start["site"], name),
+        jobs=start["jobs"],
+        seed=start["seed"],
+        profile=start.get("profile"),
+    )

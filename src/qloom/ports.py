@@ -135,6 +135,9 @@ class Forecast(Protocol):
     def node_wait_s(self) -> Prediction | None:
         """Seconds from a request for nodes until they can be used."""
 
+    def average_node_wait_s(self) -> float:
+        """The same over all waits that were seen, to which a few long ones add much; 0 if there was none."""
+
     def quantum_left_s(self) -> Prediction | None:
         """Seconds in which the quantum results that the job awaits could be there at the earliest."""
 
@@ -247,6 +250,10 @@ class World(Protocol):
     def nodes_are_short(self) -> bool:
         """Whether somebody waits for nodes, other than for spare work. A world that cannot tell says no."""
         return False
+
+    def asked_nodes(self, lease: Lease) -> int | None:
+        """How many nodes a scheduler wants a malleable job to keep to; None as long as it asked for nothing."""
+        return None
 
     def check_task(self, task: Task) -> None:
         """Raise `NeedError` if no node of this world could ever run the task."""

@@ -11,38 +11,31 @@ import shutil
 import sys
 import tempfile
 import time
-import traceback
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from qloom.aio import see_through
 from qloom.broker.inprocess import InProcessBroker
 from qloom.broker.port import BrokerPort
-from qloom.errors import InputError, JobError, JournalError, QloomError
+from qloom.errors import InputError, QloomError, closest
 from qloom.journal import home
-from qloom.journal.file import Event, Journal, await_writer, read_events
+from qloom.journal.file import Event, Journal, read_events
 from qloom.journal.forecast import Forecaster, learn
-from qloom.journal.handed import HANDED_ON, handed_to
-from qloom.journal.measured import require_jobs
+from qloom.journal.handed import HANDED_ON
 from qloom.journal.replay import Past, recall
 from qloom.journal.results import ResultStore
+from qloom.onejob import run_job
 from qloom.plan import Plan
-from qloom.ports import Requirements
-from qloom.program import Job
 from qloom.programs.load import Program, from_function, load_program
-from qloom.site import site_from
-from qloom.strategies import make_strategy, parse_strategy
+from qloom.strategies import parse_strategy
 from qloom.worlds import Surroundings, WorldEntry, world_entry
-from qloom.worlds.cluster import JobCluster
-from qloom.worlds.qpu import JobQpu
 
-__all__ = ["Listener", "Outcome", "Plan", "execute", "resume", "run", "run_job"]
+__all__ = ["Execution", "Listener", "Outcome", "Plan", "execute", "run", "run_job"]
 
 Listener = Callable[[Event], None]
-HANDING_ON_S = 30.0  # how long a driver may take to end after it has submitted the next one
 
 
 @dataclass(frozen=True)
@@ -75,6 +68,11 @@ def run(
 
     `in_memory` leaves nothing on the disk: the journal is in the outcome's `events` only.
     """
+    known = [each.name for each in fields(Plan)][1:]
+    for name in plan:
+        if name not in known:
+            hint = closest(name, known) or f"it has: {', '.join(known)}"
+            raise InputError(f"run() has no argument {name!r}", hint=hint)
     if not isinstance(program, Program):
         program = load_program(program) if isinstance(program, str) else from_function(program)
     return execute(Plan(program, **plan), listener=listener, in_memory=in_memory)
@@ -94,7 +92,7 @@ def execute(
     profile = read_profile(plan.profile)
     directory = None if in_memory else home.new_run()
     start, began_us = how_it_begins(plan)
-    execution = _Execution(plan, directory, listener, profile, driver=driver)
+    execution = Execution(plan, directory, listener, profile, driver=driver)
     return _without_trace(execution.go(began_us, 0, 0, ("run_started", start), {}))
 
 
@@ -118,59 +116,6 @@ def _without_trace(outcome: Outcome) -> Outcome:
     return replace(outcome, directory=None)
 
 
-def resume(name: str, *, listener: Listener | None = None, driver: str = "here") -> Outcome:
-    """Go on with a run that was killed, interrupted or failed; what its journal holds is not run again."""
-    directory = home.find_run(name)
-    home.require_own(directory)
-    inside = os.environ.get("SLURM_JOB_ID") if driver != "here" else None
-    if inside is not None:
-        await_writer(directory, HANDING_ON_S)
-    events = read_events(directory)
-    require_jobs(events, directory.name)
-    if events[-1].get("state") == "done" and events[-1]["event"] == "run_ended":
-        return _finished(directory, events)
-    if (job := handed_to(events)) is not None and job != inside:
-        from qloom.worlds.slurm.submitted import require_ended
-
-        require_ended(job, directory.name)
-    start, plan = events[0], plan_of(events, directory.name).with_devices()
-    program = plan.program
-    changed = bool(program.digest) and program.digest != start.get("program_digest")
-    done = {event["job"]: event for event in events if event["event"] == "job_ended" and event["state"] == "done"}
-    execution = _Execution(plan, directory, listener, read_profile(plan.profile), events, driver)
-    note = ["the program's file has changed since the run began"] if changed else []
-    resumed = ("resumed", {"program_changed": changed or None, "engine_id": inside})
-    outcome = execution.go(start.get("epoch_us", 0), events[-1]["at_us"], events[-1]["n"] + 1, resumed, done)
-    return replace(outcome, notes=note + outcome.notes)
-
-
-def _finished(directory: Path, events: list[Event]) -> Outcome:
-    """What came of a run that is done, as its journal has it."""
-    done = {event["job"]: event["result"] for event in events if event["event"] == "job_ended" and "result" in event}
-    store = ResultStore(directory / "results")
-    results = [store.load(done[f"j{number + 1}"]) for number in range(events[0]["jobs"])]
-    return Outcome(directory.name, directory, results, [], events, ["this run is done: nothing to resume"])
-
-
-def plan_of(events: Sequence[Event], name: str) -> Plan:
-    """The plan that the journal of a run begins with."""
-    start = events[0]
-    require_jobs(events, name)
-    if not start["program"]:
-        raise JournalError(f"{name} does not name its program")
-    return Plan(
-        load_program(start["program"]),
-        parameters=start["parameters"],
-        strategy=start["strategy"],
-        options=start.get("options") or {},
-        world=start["world"],
-        site=site_from(start["site"], name),
-        jobs=start["jobs"],
-        seed=start["seed"],
-        profile=start.get("profile"),
-    )
-
-
 def as_kept(parameters: dict[str, Any]) -> dict[str, Any]:
     """Parameters as the journal gives them back (a tuple as a list), so that a resumed program is given the same."""
     try:
@@ -191,7 +136,7 @@ def read_profile(name: str | None) -> Past | None:
     return Past({job: recall(events, job) for job in jobs}, recall(events), ResultStore(directory / "results"))
 
 
-class _Execution:
+class Execution:
     """The parts of one run, put together."""
 
     def __init__(
@@ -322,71 +267,10 @@ class _Execution:
         return ended
 
 
-async def run_job(
-    plan: Plan,
-    number: int,
-    world: Any,
-    broker: BrokerPort,
-    journal: Journal,
-    *,
-    past: Sequence[Event] = (),
-    directory: Path | None = None,
-    output: Path | None = None,
-    forecaster: Forecaster | None = None,
-) -> Any:
-    """Run one job of a plan to its end. If several strategies are named, the jobs take them in turn."""
-    name = f"j{number + 1}"
-    recorder = journal.recorder(name)
-    cluster = JobCluster(world, broker, recorder)
-    strategies = plan.strategy.split(",")
-    forecast = forecaster.of(name) if forecaster is not None else None
-    required = Requirements(cluster, plan.site.nodes, options=plan.options, forecast=forecast)
-    if not any(event["event"] == "job_submitted" and event["job"] == name for event in past):
-        recorder.record("job_submitted")
-    job = Job(
-        name,
-        make_strategy(strategies[number % len(strategies)], required),
-        cluster,
-        JobQpu(broker, cluster, recorder),
-        journal,
-        recall(past, name),
-        seed=plan.seed + number,
-        shared_directory=None if directory is None else directory / "shared",
-        output_dir=_output_directory(output, name),
-    )
-    try:
-        result = await job.run(plan.program.call(job, plan.parameters))
-        kept = recorder.keep(result)
-    except asyncio.CancelledError:
-        recorder.record("job_ended", state="interrupted")
-        raise
-    except Exception as failure:
-        error = failure if isinstance(failure, QloomError) else _program_failed(failure, name)
-        recorder.record("job_ended", state="failed", error=error.as_dict())
-        raise error from failure
-    recorder.record("job_ended", state="done", result=kept)
-    return result
-
-
 def _worker_set_up(program: Program) -> dict[str, Any]:
     """What a worker is told first: where modules are, and which one it will need."""
     preload = [program.function.__module__] if program.function.__module__ != "__main__" else []
     return {"path": [entry or os.getcwd() for entry in sys.path], "programs": program.files, "preload": preload}
-
-
-def _output_directory(output: Path | None, job: str) -> Path | None:
-    if output is None:
-        return None
-    output.mkdir(mode=0o700, exist_ok=True)
-    own = output / job
-    own.mkdir(mode=0o700, exist_ok=True)
-    return own
-
-
-def _program_failed(failure: Exception, job: str) -> QloomError:
-    place = traceback.extract_tb(failure.__traceback__)[-1]
-    where = f"{Path(place.filename).name}, line {place.lineno}"
-    return JobError(f"the program raised {type(failure).__name__}: {failure} ({where})", job=job)
 
 
 def _notes(world: Any, events: list[Event]) -> list[str]:

@@ -38,9 +38,10 @@ class Qpu:
             raise InputError(f"QPU {self.name}: shares and lanes must be at least 1, qubits at least 0")
         last = 0.0
         for begin, until in self.outages_s:
-            if not last <= begin < (until or float("inf")) <= float("inf") or begin == float("inf"):
+            end = float("inf") if until is None else until
+            if not last <= begin < end <= float("inf"):
                 raise InputError(f"QPU {self.name}: outages_s are pairs [from, until] in order, not {[begin, until]}")
-            last = until or float("inf")
+            last = end
 
     @property
     def away_s(self) -> tuple[tuple[float, float | None], ...]:
@@ -115,7 +116,8 @@ class Slurm:
 class Site:
     """A cluster as a world sees it."""
 
-    nodes: int = 3
+    nodes: int = 3  # the most that one job may hold
+    cluster_nodes: int = 0  # all that jobs share; 0: no more than one job may hold
     cpus_per_node: int = 0  # 0: as many as this machine has
     memory_per_node_mb: int = 0  # 0: as much as this machine has
     qpus: tuple[Qpu, ...] = field(default_factory=lambda: (Qpu(),))
@@ -127,14 +129,16 @@ class Site:
     def __post_init__(self) -> None:
         if self.nodes < 1:
             raise InputError(f"a site needs at least one node, not {self.nodes}", hint="--nodes 3")
+        if self.cluster_nodes and self.nodes > self.cluster_nodes:
+            raise InputError(f"a job may hold {self.nodes} nodes and the cluster has {self.cluster_nodes}")
         names = [qpu.name for qpu in self.qpus]
         if len(names) != len(dict.fromkeys(names)):
             raise InputError(f"two QPUs have the same name: {', '.join(names)}")
 
     @property
     def node_names(self) -> list[str]:
-        """n1, n2, ..."""
-        return [f"n{number}" for number in range(1, self.nodes + 1)]
+        """n1, n2, ... of the whole cluster."""
+        return [f"n{number}" for number in range(1, (self.cluster_nodes or self.nodes) + 1)]
 
     def node_cpus(self) -> int:
         """Cores of one node."""
@@ -181,12 +185,12 @@ def _closest_key(error: ValidationError) -> str | None:
     return closest(key, [known.name for known in fields(kind)]) or None
 
 
-def read_site(path: Path) -> dict[str, Any]:
-    """The values of a site file."""
+def read_site(path: Path, what: str = "site file") -> dict[str, Any]:
+    """The values of a site file, or of another file of that form."""
     try:
         return tomllib.loads(path.read_text())
     except OSError as error:
-        raise InputError(f"cannot read the site file {path}: {error.strerror}") from None
+        raise InputError(f"cannot read the {what} {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML: {error}") from None
 

@@ -1,4 +1,4 @@
-"""A run whose driver lives in Slurm: in a job of its own, or in each job of a chain."""
+"""A run whose driver lives in Slurm: in a job that it works with, in one of its own, or in each job of a chain."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from qloom.ports import Request, Requirements
 from qloom.runner import Plan, as_kept, execute, how_it_begins
 from qloom.site import Site
 from qloom.strategies import make_strategy
+from qloom.worlds import DRIVERS
 from qloom.worlds.realtime import RealClock
 from qloom.worlds.slurm.batch import Batch
 from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.facts import read_facts
 from qloom.worlds.slurm.handon import submit as submit_batch
 
+SUBMITTED = tuple(driver for driver in DRIVERS if driver != "here")
 IN_A_CHAIN = ("workflow", "split")  # they hold nothing between phases, so any job can do the next one
 
 
@@ -39,7 +41,7 @@ def script(plan: Plan, driver: str, run: str = "RUN", logs: str = "logs") -> str
     """The batch script that would be submitted."""
     batch = _batch(plan, driver, run)
     text = batch.script(plan.site, logs)
-    return text if driver == "in-job" else text + "# one such job for each phase, asking for what that phase needs\n"
+    return text if driver != "chain" else text + "# one such job for each phase, asking for what that phase needs\n"
 
 
 def submit(plan: Plan, driver: str) -> Submitted:
@@ -88,8 +90,8 @@ def _check(plan: Plan, driver: str) -> None:
     plan.check()
     if plan.world != "slurm":
         raise InputError(f"a run of the {plan.world} world has its driver here", hint="--world slurm")
-    if driver not in ("in-job", "chain"):
-        raise InputError(f"no driver is called {driver!r}", hint="in-job or chain")
+    if driver not in SUBMITTED:
+        raise InputError(f"no driver is called {driver!r}", hint=f"choose one of {', '.join(SUBMITTED)}")
     if driver == "chain" and plan.strategy.partition("+")[0] not in IN_A_CHAIN:
         raise InputError(
             f"{plan.strategy} holds nodes from one phase to the next: it needs a driver that lives as long",
@@ -100,15 +102,27 @@ def _check(plan: Plan, driver: str) -> None:
 
 
 def _batch(plan: Plan, driver: str, run: str) -> Batch:
-    """The job around the first driver: what its strategy holds throughout, or one node."""
+    """The job around the first driver: what its strategy holds throughout, or one node; beside that, a core."""
     _check(plan, driver)
+    facts = read_facts(plan.site)
+    if driver == "beside":
+        _require_room_beside(plan.site.nodes, len(facts.nodes))
+        return Batch(run, driver, None)
     need = asyncio.run(_held_throughout(plan))
     device = None
     if need.qpu is not QpuHold.TASK:
         device = plan.site.qpus[0].name
-    all_shares = read_facts(plan.site).shares
-    shares = 0 if device is None else all_shares[device] if need.qpu is QpuHold.WHOLE else 1
+    shares = 0 if device is None else facts.shares[device] if need.qpu is QpuHold.WHOLE else 1
     return Batch(run, driver, Request("first", "j1", need.nodes, need.nodes, need.qpu, device), shares)
+
+
+def _require_room_beside(most: int, nodes: int) -> None:
+    """The node that a driver has a core of is not whole: on all others the job must find room."""
+    if most >= nodes:
+        raise InputError(
+            f"a job may hold {most} nodes, and beside its driver the partition has {nodes - 1}",
+            hint=f"--nodes {nodes - 1}, or --driver in-job" if nodes > 1 else "--driver in-job",
+        )
 
 
 class _Asked(Exception):

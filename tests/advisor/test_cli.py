@@ -142,7 +142,8 @@ def shown() -> str:
 
 def test_show_says_what_another_strategy_would_have_cost():
     told("run", "phases", "--world", "virtual", "--strategy", "vqpu", "--quiet")
-    assert "replayed in virtual time, weave costs" in shown()
+    assert "replayed in virtual time, this run takes" in shown()
+    assert "node-seconds, weave" in shown()
     told("run", "phases", "--world", "virtual", "--strategy", "weave", "--quiet")
     assert "no other strategy costs less" in shown()
 

@@ -7,6 +7,7 @@ import getpass
 import json
 import os
 import pwd
+import time
 
 import pytest
 
@@ -16,7 +17,7 @@ from qloom.broker.members import Members
 from qloom.broker.problems import Forbidden, Unavailable
 from qloom.broker.promise import DeviceSpec
 from qloom.broker.records import Caller
-from qloom.broker.slurm import Account, SlurmSite, read_accounts, read_held
+from qloom.broker.slurm import Account, SlurmSite, read_accounts, read_holdings
 from qloom.broker.store import Store
 from qloom.broker.sync import SyncBrokerClient
 from qloom.errors import InputError, Refused
@@ -36,10 +37,12 @@ physics|daemon|1
 ME = os.getuid()
 SQUEUE = {
     "1": f"1|{ME}|RUNNING|cpu=1,node=1,billing=1,gres/qpu=2|\n",
-    "2": f"2|{ME}|RUNNING|cpu=1,node=1,billing=1|\n3|{ME}|RUNNING|cpu=1,node=1,billing=1,gres/qpu=1|\n",
+    "2": f"2|{ME}|RUNNING|cpu=1,node=1,billing=1|2|\n3|{ME}|RUNNING|cpu=1,node=1,billing=1,gres/qpu=1|2|\n",
     "4": f"4|{ME + 1}|RUNNING|cpu=1,node=1,billing=1,gres/qpu=8|\n",
     "5": f"5|{ME}|CANCELLED|cpu=1,node=1,billing=1,gres/qpu=8|\n",
-    "6": f"6|{ME}|RUNNING|cpu=1,node=1,billing=1,gres/qpubits=8,gres/qpu:fast=8|\n",
+    "6": f"6|{ME}|RUNNING|cpu=1,node=1,billing=1,gres/qpubits=8,gres/qpu:fast=8|N/A|\n",
+    "7": f"7|{ME}|RUNNING|cpu=1,node=1,billing=1,gres/qpu=2,gres/qpu:helmi=2|N/A|\n",
+    "8": f"8|{ME}|RUNNING|cpu=1,node=1,billing=1,gres/qpu=3,gres/qpu:helmi=1|N/A|\n",
 }
 WHO = Caller("me", ("physics",), uid=ME)
 
@@ -52,8 +55,10 @@ def site(tmp_path, monkeypatch):
         (tmp_path / f"job-{job}").write_text(text)
     scripts = {
         "sacctmgr": f'[ "$*" = "-nP show assoc format=account,user,fairshare" ] && cat {tmp_path}/assoc',
-        "squeue": f'shift 4; cat {tmp_path}/job-$1 2>/dev/null || {{ echo "slurm_load_jobs error: Invalid job id '
-        'specified" >&2; exit 1; }',
+        # of several jobs squeue leaves out those that are not there; one that is alone it complains about
+        "squeue": f'shift 4; cd {tmp_path}; echo "$1" >> asked; '
+        'case "$1" in *,*) for job in $(echo "$1" | tr , " "); do cat "job-$job" 2>/dev/null; done; exit 0 ;; esac; '
+        'cat "job-$1" 2>/dev/null || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }',
     }
     for name, script in scripts.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
@@ -71,23 +76,38 @@ def test_accounts_are_projects_with_members_and_weights():
     assert read_accounts("") == {}
 
 
+def shares(job, gres, device, alone=False):
+    return SlurmSite(gres).shares(read_holdings(SQUEUE[job]), device, alone=alone)
+
+
 def test_only_the_gres_that_was_meant_counts():
-    assert read_held(SQUEUE["2"], "qpu") == [(ME, "RUNNING", 0), (ME, "RUNNING", 1)]
-    assert read_held(SQUEUE["6"], "qpu") == [(ME, "RUNNING", 0)]
-    assert read_held(SQUEUE["6"], "qpu:fast") == [(ME, "RUNNING", 8)]
-    assert read_held("nonsense\n\n||", "qpu") == []
+    assert [part.job for part in read_holdings(SQUEUE["2"])] == ["2", "2"]  # two components of one job
+    assert read_holdings("nonsense\n\n||") == []
+    assert shares("2", "qpu", "q", alone=True) == 1
+    assert shares("6", "qpu", "q", alone=True) == 0
+    assert shares("6", "qpu:fast", "q") == 8
+
+
+def test_shares_of_one_qpu_are_not_those_of_another():
+    assert shares("7", "qpu", "helmi") == 2
+    assert shares("7", "qpu", "atoms") == 0
+    assert shares("7", "qpu", "atoms", alone=True) == 0  # another broker may have helmi
+    assert shares("1", "qpu", "atoms") == 0  # without a type nobody can tell
+    assert shares("1", "qpu", "atoms", alone=True) == 2
+    assert shares("8", "qpu", "qpu") == 2  # the device that is just called qpu has no type
 
 
 def test_a_job_is_the_callers_own_and_runs(site):
     async def main():
-        assert await site.shares_of(WHO, "1") == 2
-        assert await site.shares_of(WHO, "2") == 1  # a job of two components
-        assert await site.shares_of(Caller(getpass.getuser()), "1") == 2  # known by name: a token
+        assert await site.shares_of(WHO, "1", "q", alone=True) == 2
+        assert await site.shares_of(WHO, "2", "q", alone=True) == 1  # a job of two components
+        known_by_name = Caller(getpass.getuser())  # a token
+        assert await site.shares_of(known_by_name, "1", "q", alone=True) == 2
         for job in ("4", "99"):  # somebody else's, and none at all: nobody is told which
             with pytest.raises(Forbidden, match=f"user me has no Slurm job {job}"):
-                await site.shares_of(WHO, job)
+                await site.shares_of(WHO, job, "q", alone=True)
         with pytest.raises(Refused, match="job 5 does not run: it is CANCELLED"):
-            await site.shares_of(WHO, "5")
+            await site.shares_of(WHO, "5", "q", alone=True)
 
     asyncio.run(main())
 
@@ -98,20 +118,21 @@ def test_slurm_that_does_not_answer_is_one_line(site, tmp_path):
             "#!/bin/sh\necho 'squeue: error: Unable to contact controller' >&2; exit 1\n"
         )
         with pytest.raises(Unavailable, match="squeue does not answer: squeue: error: Unable to contact"):
-            await site.shares_of(WHO, "1")
+            await site.shares_of(WHO, "1", "q", alone=True)
         (tmp_path / "squeue").write_text("#!/bin/sh\nexec sleep 60\n")
         with pytest.raises(Unavailable, match="squeue does not answer"):
-            await SlurmSite(timeout_s=0.1).shares_of(WHO, "1")
+            await SlurmSite(timeout_s=0.1).shares_of(WHO, "1", "q", alone=True)
 
     asyncio.run(main())
 
 
-async def _broker(tmp_path, **options):
+async def _broker(tmp_path, names=("q",), **options):
     from qloom.broker.clock import ServiceClock
 
     clock = ServiceClock()
-    spec = DeviceSpec("q", shares=2)
-    broker = broker_on([FakeDevice(Vendor(clock))], tmp_path / "s.db", clock, [spec], **options)
+    devices = [FakeDevice(Vendor(clock), name) for name in names]
+    specs = [DeviceSpec(name, shares=2) for name in names]
+    broker = broker_on(devices, tmp_path / "s.db", clock, specs, **options)
     await broker.start()
     return broker
 
@@ -124,7 +145,7 @@ def test_a_session_holds_no_more_than_the_job_was_given(site, tmp_path):
         first = await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2", key="k")
         again = await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2", key="k")
         assert first["id"] == again["id"]
-        with pytest.raises(Refused, match="job 2 holds 1 shares, and its sessions here would hold 2"):
+        with pytest.raises(Refused, match="job 2 holds 1 shares of QPU q, and its sessions here would hold 2"):
             await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2")
         await broker.close_session(WHO, first["id"])
         whole = await broker.open_session(WHO, "q", QpuHold.WHOLE, slurm_job="1")
@@ -137,6 +158,64 @@ def test_a_session_holds_no_more_than_the_job_was_given(site, tmp_path):
         came = await asyncio.gather(*at_once, return_exceptions=True)
         assert [isinstance(each, Refused) for each in came].count(True) == 1  # two shares, three wishes
         await broker.close()
+
+    asyncio.run(main())
+
+
+def test_a_session_is_on_the_qpu_that_the_job_was_given(site, tmp_path):
+    async def main():
+        broker = await _broker(tmp_path, ("helmi", "atoms"), slurm=site)
+        await broker.open_session(WHO, "helmi", QpuHold.SHARE, slurm_job="7")
+        with pytest.raises(Refused, match="job 7 holds 0 shares of QPU atoms, and its sessions here would hold 1"):
+            await broker.open_session(WHO, "atoms", QpuHold.SHARE, slurm_job="7")
+        await broker.close()
+
+    asyncio.run(main())
+
+
+def _asked(tmp_path):
+    file = tmp_path / "asked"
+    return file.read_text().split() if file.exists() else []
+
+
+def test_a_session_ends_with_the_share_of_its_job(site, tmp_path):
+    async def main():
+        broker = await _broker(tmp_path, slurm=site)
+        await broker.check_jobs()
+        assert _asked(tmp_path) == []  # nothing to ask
+        one = await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="1")
+        other = await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2")
+        await broker.check_jobs()
+        assert _asked(tmp_path) == ["1", "2", "1,2"]  # one question for all
+        assert len(broker.sessions) == 2
+        (tmp_path / "job-2").write_text(SQUEUE["2"].replace(f"3|{ME}|RUNNING", f"3|{ME}|CANCELLED"))  # scancel 2+1
+        await broker.check_jobs()
+        assert list(broker.sessions) == [one["id"]]
+        with pytest.raises(Refused, match="is closed: Slurm job 2 holds no share of QPU q for it any more"):
+            broker.own_session(WHO, other["id"])
+        (tmp_path / "squeue").write_text("#!/bin/sh\nexit 1\n")  # Slurm is away: nothing is known
+        await broker.check_jobs()
+        assert list(broker.sessions) == [one["id"]]
+        await broker.close()
+
+    asyncio.run(main())
+
+
+def test_a_session_goes_on_in_the_job_of_a_driver_that_is_resumed(site, tmp_path):
+    async def main():
+        broker = await _broker(tmp_path, slurm=site)
+        first = await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="1", key="k")
+        (tmp_path / "job-1").unlink()
+        again = await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2", key="k")
+        assert again["id"] == first["id"]
+        await broker.check_jobs()
+        assert list(broker.sessions) == [first["id"]]
+        with pytest.raises(Refused, match="job 2 holds 1 shares"):
+            await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2")
+        await broker.close()
+        later = await _broker(tmp_path, slurm=site)  # also over a restart
+        assert [session.job for session in later.sessions.values()] == ["slurm-2"]
+        await later.close()
 
     asyncio.run(main())
 
@@ -177,7 +256,7 @@ def test_projects_follow_slurm_and_outlive_it(site, tmp_path, caplog):
 def test_the_service_asks_slurm(site, tmp_path, monkeypatch):
     me = pwd.getpwuid(ME).pw_name
     (tmp_path / "assoc").write_text(f"physics||3\nphysics|{me}|1\n")
-    slurm = {"projects": True, "require_job": True}
+    slurm = {"projects": True, "require_job": True, "check_s": 0.1}
     service = Service(
         tmp_path, module="tests.broker.plain", slurm=slurm, devices=[{"kind": "annealing", "name": "q"}]
     )
@@ -192,6 +271,10 @@ def test_the_service_asks_slurm(site, tmp_path, monkeypatch):
         monkeypatch.setenv("SLURM_JOB_ID", "4")
         with pytest.raises(Forbidden, match="has no Slurm job 4"):
             client.open_session("q")
+        (tmp_path / "job-1").unlink()  # it has ended, and Slurm has forgotten it
+        deadline_s = time.monotonic() + 30
+        while client.queue()["devices"][0]["sessions_open"]:
+            assert time.monotonic() < deadline_s
     assert service.stop() == 0
     store = Store(service.store)
     assert json.loads(store.get("slurm_accounts", "{}"))["physics"]["members"] == [me]

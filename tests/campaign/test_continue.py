@@ -78,6 +78,12 @@ def test_what_is_done_is_not_run_again(tmp_path):
     assert home.run_names() == runs
 
 
+def test_what_a_cell_raises_comes_out_whatever_it_is(tmp_path):
+    store = carried_out(write(tmp_path))
+    with pytest.raises(BlockingIOError, match="of the cell"), store.claim("a cell", 0):
+        raise BlockingIOError("of the cell, not of the claim")
+
+
 def test_a_torn_line_and_a_lost_journal_are_run_again(tmp_path):
     text = write(tmp_path)
     store = carried_out(text)

@@ -9,8 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from qloom.campaign.execute import pieces_of
-from qloom.campaign.figures import QUIRKS
-from qloom.campaign.model import FIGURES, Calibrated, Campaign, Claim, Published, Setting
+from qloom.campaign.model import FIGURES, QUIRKS, Calibrated, Campaign, Claim, Published, Setting
 from qloom.campaign.read import read_raw
 from qloom.campaign.store import Asked, Store
 from qloom.cli.main import app

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import qloom
-from qloom.campaign.plans import SharedSite
+from qloom.journal import home
 from qloom.journal.accounting import account, read_history
+from qloom.journal.file import read_events
+from qloom.plan import plan_of
 from qloom.site import Overheads, Qpu, Site
+from tests.campaign.helpers import results, write
 
 SHORT = {"classical_s": [4.0], "score_s": 0.0, "quantum_s": 2.0, "iterations": 1}
 
@@ -71,9 +74,16 @@ def test_a_submission_that_is_withdrawn_never_holds_anything():
 
 
 def test_a_job_may_hold_a_part_of_the_cluster():
-    found = history(parameters=SHORT, jobs=2, site=SharedSite(nodes=1, all_nodes=2))
+    found = history(parameters=SHORT, jobs=2, site=Site(nodes=1, cluster_nodes=2))
     assert sorted({i.resource for i in found.intervals if i.kind == "node"}) == ["n1", "n2"]
     assert account(found).wall_s < 10.0, "both jobs run at once"
+
+
+def test_a_cell_whose_jobs_hold_a_part_of_the_cluster_can_be_planned_again(tmp_path):
+    text = '[base]\nnodes = 2\njob_nodes = 1\njobs = 2\n[matrix]\nstrategy = ["offload"]\n'
+    (result,) = results(write(tmp_path, 'title = "Two halves"\n' + text)).results
+    again = plan_of(read_events(home.find_run(result.runs[0])), "it").site
+    assert (again.nodes, again.node_names) == (1, ["n1", "n2"])
 
 
 def test_wrong_lengths_are_refused():

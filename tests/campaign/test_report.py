@@ -100,6 +100,13 @@ def test_the_page_stands_alone(tmp_path):
     assert "Manifest and calibration" in page
 
 
+def test_repeats_of_one_strategy_have_a_page_without_differences(tmp_path):
+    text = SMALL.replace('["offload", "malleable"]', '["offload"]')
+    page = page_of(results(write(tmp_path, text)))
+    assert "Results" in page
+    assert "Differences" not in page
+
+
 def test_scaled_runs_are_compared_by_ratio():
     found = results("qce25", conditions=Conditions(scale=0.2))
     rows = rows_of(found)

@@ -17,7 +17,7 @@ from tests.contract import programs
 
 QLOOM = str(Path(sys.executable).with_name("qloom"))
 MOMENTS = [4, 11, 19, 32, 47]  # events in the journal when the kill comes
-DEADLINE_S = 60
+DEADLINE_S = 180
 
 
 def start(arguments, output):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import qloom
-from qloom.errors import ProgramChanged, QuantumFailed
+from qloom.errors import InputError, ProgramChanged, QuantumFailed
 from qloom.journal.accounting import account, read_history
 from qloom.journal.file import FILE_NAME
 from qloom.site import Qpu, Site
@@ -210,6 +210,12 @@ def test_refused_input_leaves_no_run_behind(qloom_home):
     refused = qloom.run("phases", world="virtual", parameters={"quantum_s": "abc"})
     assert refused.errors[0].exit_code == 2
     assert [path.name for path in (qloom_home / "runs").iterdir()] == [good.directory.name]
+
+
+def test_a_driver_that_there_is_not_is_refused():
+    qloom.run(programs.source(programs.loop), world="virtual")
+    with pytest.raises(InputError, match="no driver is called 'nowhere'"):
+        qloom.resume("last", driver="nowhere")
 
 
 @pytest.mark.parametrize("world", HERE)

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -36,7 +37,7 @@ def require_sound(crate: Path) -> dict[str, dict]:
                 if isinstance(part, dict) and not part["@id"].startswith("http"):
                     assert part["@id"] in found, f"{entity['@id']} refers to {part['@id']}, which is not described"
         if "File" in entity["@type"]:
-            assert (crate / entity["@id"]).is_file()
+            assert (crate / unquote(entity["@id"])).is_file()
             assert {"@id": entity["@id"]} in found["./"]["hasPart"]
     workflow = found[found["./"]["mainEntity"]["@id"]]
     assert "ComputationalWorkflow" in workflow["@type"]

@@ -45,6 +45,28 @@ def test_a_job_file_brings_its_inputs_and_outputs(tmp_path):
     assert found["job.toml"]["programmingLanguage"] == {"@id": "#language"}
 
 
+def test_names_that_look_alike_are_kept_apart(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.txt").write_text(folder)
+    copying = """[[phase]]
+kind = "classical"
+name = "copy{mark}it"
+[[phase.task]]
+command = ["cp", "{folder}/x.txt", "{folder} copied.txt"]
+outputs = ["{folder} copied.txt"]
+"""
+    phases = copying.format(mark=" ", folder="a") + copying.format(mark="-", folder="b")
+    (tmp_path / "job.toml").write_text(f'name = "job"\nfiles = ["a/x.txt", "b/x.txt"]\n{phases}')
+    outcome = qloom.run(str(tmp_path / "job.toml"))
+    crate = write_crate(outcome.run, tmp_path / "crate")
+    found = require_sound(crate)
+    assert {"inputs/a/x.txt", "inputs/b/x.txt", "outputs/j1/a%20copied.txt"} <= set(found)
+    assert (crate / "inputs" / "b" / "x.txt").read_text() == "b"
+    tools = {entity["name"] for name, entity in found.items() if name.startswith("#tool-")}
+    assert tools == {"copy it", "copy-it"}
+
+
 def test_a_failed_run_says_why(tmp_path):
     (tmp_path / "job.toml").write_text(
         'name = "job"\n[[phase]]\nkind = "classical"\nname = "bad"\n[[phase.task]]\ncommand = ["false"]\n'

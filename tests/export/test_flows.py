@@ -84,6 +84,43 @@ def test_an_emulated_device_is_given_the_seed():
     assert words[words.index("--seed") + 1] == "7"
 
 
+REPEATING = """
+name = "repeating"
+files = ["qubo.json"]
+[loop]
+max_iterations = 3
+[[phase]]
+kind = "quantum"
+payload = "qubo.json"
+result = "answer.json"
+[[phase]]
+kind = "classical"
+[[phase.task]]
+command = ["sh", "-c", "cat answer.json >> all.txt"]
+outputs = ["all.txt"]
+"""
+
+
+def test_an_emulated_device_answers_a_repeated_payload_as_in_a_run(tmp_path):
+    one_of_each_pair = {"linear": dict.fromkeys("abcdefgh", -1), "quadratic": [[*"ab", 2], [*"cd", 2], [*"ef", 2]]}
+    (tmp_path / "qubo.json").write_text(json.dumps(one_of_each_pair))  # eight answers are as good
+    (tmp_path / "w.toml").write_text(REPEATING)
+    outcome = qloom.run(str(tmp_path / "w.toml"), seed=7)
+    flow = flow_of(str(tmp_path / "w.toml"), {}, 7)
+    words = next(flow.steps()).words()
+    asked = tmp_path / words[words.index("--asked") + 1]
+    answers = []
+    for _ in range(3):
+        run_quantum_step(tmp_path / "qubo.json", tmp_path / "answer.json", 100, None, [], 7, asked=asked)
+        answers.append((tmp_path / "answer.json").read_text())
+    assert "".join(answers) == (outcome.directory / "output" / "j1" / "all.txt").read_text()
+    assert len(set(answers)) == 3
+    workflow = documents(flow)
+    assert [name for name in workflow["repeating.cwl"]["outputs"] if "asked" in name] == []
+    behind = placed(flow, Places("slurm", "broker"))
+    assert "--asked" not in next(behind.steps()).words()
+
+
 def test_commands_are_wrapped_only_for_an_engine_that_wants_to_know():
     plain = documents(flow_of(SENSORS, {}))["tools/problem.cwl"]["arguments"]
     wrapped = documents(flow_of(SENSORS, {}, recorded=True))["tools/problem.cwl"]["arguments"]

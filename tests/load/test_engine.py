@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -15,9 +16,11 @@ from qloom.load.workload import Hybrid, LoadJob
 from qloom.schedulers import make_policy
 from qloom.schedulers.policy import Decision, Policy, Resize
 from qloom.schedulers.state import Entry, State
-from qloom.site import Qpu, Site
+from qloom.site import Overheads, Qpu, Site
+from qloom.strategies.malleable import Malleable
 
 SITE = Site(nodes=4, qpus=(Qpu(shares=2),))
+PATIENCE_S = Malleable.options["patience_s"]
 PHASES = Hybrid(iterations=2, classical_s=10, quantum_s=5, parts=2)
 
 
@@ -66,6 +69,20 @@ class KeepSmall(Policy):
     def decide(self, state):
         asked = [Resize(entry, 2) for entry in state.running.values() if entry.malleable]
         return Decision(self._easy.decide(state).starts, asked)
+
+
+class AskForTwo(Policy):
+    """EASY; from 20 s on, malleable jobs are asked to keep to two nodes."""
+
+    most = 2
+
+    def decide(self, state):
+        malleable = [entry for entry in state.running.values() if entry.malleable and state.now_us >= 20e6]
+        return Decision(make_policy("easy").decide(state).starts, [Resize(entry, self.most) for entry in malleable])
+
+
+class AskForOne(AskForTwo):
+    most = 1
 
 
 def named(policy: type[Policy]) -> str:
@@ -221,6 +238,32 @@ def test_a_malleable_job_keeps_to_what_a_policy_asks_of_it():
     assert free.end_s == pytest.approx(195.0)
     assert asked.end_s >= 60 + 2 * 120  # from the second phase on, four parts take turns on two nodes
     assert asked.state == "done"
+
+
+@pytest.mark.parametrize("shrink_s", [0.0, 2.0])
+def test_a_malleable_job_gives_nodes_back_between_two_tasks_of_a_phase(shrink_s):
+    """Eight parts of 60 s on four nodes: asked at 20 s, it gives two back at 60 s, and two run the last four."""
+    phases = Hybrid(iterations=1, classical_s=60, quantum_s=5, parts=8)
+    site = replace(SITE, overheads=Overheads(shrink_s=shrink_s))
+    jobs = [LoadJob(1, 0, phases.run_s, 4, 1000, hybrid=phases), rigid(2, 20, 2, 100)]
+    settings = {"policy": named(AskForTwo), "strategy": "malleable", "warm_up": 0.0}
+    malleable, waiting = run_load(Load(jobs, site, **settings)).records
+    assert waiting.start_s == pytest.approx(60 + 2 * shrink_s)  # amid the phase, one node after the other
+    assert (malleable.state, malleable.requeues) == ("done", 0)
+    assert malleable.end_s == pytest.approx(60 + 2 * 60 + shrink_s + 5)  # it shrinks to one node for the QPU
+    assert malleable.node_s_busy == pytest.approx(8 * 60)  # every part ran, once
+    assert malleable.node_s_held == pytest.approx(4 * 60 + 3 * shrink_s + 2 * (120 + shrink_s) + 5)
+
+
+def test_a_malleable_job_keeps_the_nodes_that_its_next_task_needs_whatever_is_asked():
+    """Three parts of two nodes each, with room for two: at 60 s it gives two nodes back, not three."""
+    phases = Hybrid(iterations=1, classical_s=60, quantum_s=5, parts=3)
+    jobs = [rigid(1, 0, 2, 300), LoadJob(2, 0, phases.run_s, 6, 200, hybrid=phases), rigid(3, 20, 2, 100)]
+    settings = {"policy": named(AskForOne), "strategy": "malleable", "warm_up": 0.0}
+    _first, malleable, waiting = run_load(Load(jobs, Site(nodes=6), **settings)).records
+    assert waiting.start_s == pytest.approx(60 + PATIENCE_S)
+    assert (malleable.state, malleable.requeues) == ("done", 0)
+    assert malleable.end_s == pytest.approx(PATIENCE_S + 2 * 60 + 5)
 
 
 def test_speculation_that_was_for_nothing_is_counted():

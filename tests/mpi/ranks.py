@@ -13,7 +13,7 @@ from qloom.mpi.launch import mpiexec
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "mpi"
 QLOOM = (sys.executable, "-c", "from qloom.cli.main import run; run()")
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 
 def write(path: Path, text: str) -> Path:
@@ -62,7 +62,7 @@ def processes_with(text: str) -> list[int]:
     return found
 
 
-def until(holds, within_s: float = 30.0) -> None:
+def until(holds, within_s: float = 120.0) -> None:
     """Returns as soon as it holds; fails if it does not in time."""
     deadline = time.monotonic() + within_s
     while not holds():

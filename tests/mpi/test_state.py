@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy
 import pytest
 
 from qloom.errors import InputError, JobError
 from qloom.mpi import state as saving
+from qloom.mpi.nodes import LocalNodes
+from qloom.mpi.root import Plan, Root
 from qloom.mpi.state import CURRENT, SavedState, Split, block
 from tests.mpi import ranks
 
@@ -134,3 +138,29 @@ def test_real_ranks_hand_on_to_more_and_to_fewer(tmp_path):
     sizes = [2, 5, 3, 1, 4]  # 5 ranks share 3 rows: some have none
     for number, size in enumerate(sizes, 1):
         assert ranks.run(size, program, tmp_path / "state").split() == [str(number)]
+
+
+def test_the_state_is_for_its_user_alone(tmp_path):
+    state_in(tmp_path / "state").save()
+    made = [tmp_path / "state", *(tmp_path / "state").glob("save-*")]
+    assert [path.stat().st_mode & 0o777 for path in made] == [0o700, 0o700]
+
+
+@pytest.mark.parametrize("what", ["", CURRENT, "save-000001", "save-000001/values.pickle"])
+def test_state_of_another_user_is_not_read(tmp_path, what):
+    if os.getuid() != 0:
+        pytest.skip("NOT CHECKED: only root can give a file to another user")
+    state_in(tmp_path / "state").save()
+    os.chown(tmp_path / "state" / what, 65534, -1)
+    with pytest.raises(InputError, match="belongs to another user"):
+        state_in(tmp_path / "state")
+
+
+@pytest.mark.parametrize("what", ["", "state"])
+def test_a_root_refuses_a_directory_of_another_user(tmp_path, what):
+    if os.getuid() != 0:
+        pytest.skip("NOT CHECKED: only root can give a file to another user")
+    (tmp_path / "elastic" / "state").mkdir(parents=True)
+    os.chown(tmp_path / "elastic" / what, 65534, -1)
+    with pytest.raises(InputError, match="belongs to another user"):
+        Root(Plan(("true",), tmp_path / "elastic"), LocalNodes()).run()

@@ -106,10 +106,10 @@ def test_a_cancelled_task_takes_its_ranks_along(tmp_path):
         with pytest.raises(asyncio.CancelledError):
             await running
 
-    shared_memory = sorted(Path("/dev/shm").glob("mpich_shm_*"))
+    shared_memory = set(Path("/dev/shm").glob("mpich_shm_*"))
     asyncio.run(asyncio.wait_for(main(), ranks.DEADLINE_S))
     ranks.until(lambda: not ranks.processes_with(str(script)))
-    assert sorted(Path("/dev/shm").glob("mpich_shm_*")) == shared_memory
+    ranks.until(lambda: set(Path("/dev/shm").glob("mpich_shm_*")) <= shared_memory)  # that of others goes by itself
 
 
 def test_ranks_end_with_a_driver_that_is_killed(tmp_path):

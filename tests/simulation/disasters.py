@@ -1,33 +1,42 @@
 """A random schedule from one number: programs, strategies, a site, and what goes wrong while they run.
 
 A job that was hit (its node lost, its QPU failed, its driver killed) is resumed from the journal, as a user would do.
+A killed driver leaves what it held until the cluster reaps it and the broker's sessions expire: before or after that.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from qloom.broker import events
 from qloom.broker.core import QueueCore
 from qloom.broker.inprocess import InProcessBroker
 from qloom.broker.state import KnownSession, KnownTask
-from qloom.errors import AllocationEnded, QloomError, QuantumFailed
-from qloom.journal.file import Event, Journal
+from qloom.errors import AllocationEnded, QuantumFailed
+from qloom.journal.file import Event
 from qloom.journal.forecast import learn
+from qloom.journal.results import ResultStore
+from qloom.model import QuantumWork
 from qloom.programs.load import Program
 from qloom.runner import Plan, run_job
 from qloom.site import Overheads, Qpu, Site
 from qloom.strategies import STRATEGIES
-from qloom.worlds.virtual import entry
-from qloom.worlds.virtual.world import VirtualWorld
-from tests.simulation.harness import Simulation, interpret
+from qloom.worlds.line import Line
+from qloom.worlds.partitions import Partitions
+from qloom.worlds.virtual.loop import VirtualClock
+from qloom.worlds.virtual.world import VirtualDevice, VirtualWorld
+from tests.simulation.harness import interpret
+from tests.simulation.mortal import Driver, MortalLoop, OwnJournal
 
+T = TypeVar("T")
 DISASTERS = ("node lost", "QPU fault", "driver killed", "broker restarted")
 SECONDS = (0.0, 0.1, 0.5, 1.0, 2.5, 7.0)
 MOST_RESUMES = 50
+MOST_STEPS = 40  # that a driver may take after it was told to die
 
 
 class QpuBroke(QuantumFailed):
@@ -38,10 +47,21 @@ class QpuBroke(QuantumFailed):
 class Schedule:
     """Everything that a run depends on."""
 
+    seed: int
     programs: list[list[tuple[Any, ...]]]
     strategies: list[str]
+    runs: list[list[int]]  # the jobs that one driver has
     site: Site
     disasters: list[tuple[float, str, float]]  # when, what, and whom it hits (0 to 1)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What came of it: the result of each job, the journal of each run, and how often each disaster hit somebody."""
+
+    results: list[Any]
+    journals: list[list[Event]]
+    hits: dict[str, int]
 
 
 def draw(seed: int) -> Schedule:
@@ -63,9 +83,13 @@ def draw(seed: int) -> Schedule:
     )
     count = rng.randint(1, 5)
     holds = ("", "+whole", "+share", "+task")
+    each = rng.randint(1, count)
+    runs = [list(range(first, min(first + each, count))) for first in range(0, count, each)]
     return Schedule(
+        seed,
         [[_step(rng) for _ in range(rng.randint(1, 5))] for _ in range(count)],
         [rng.choice(list(STRATEGIES)) + rng.choice(holds) for _ in range(count)],
+        runs,
         site,
         sorted((rng.uniform(0, 25), rng.choice(DISASTERS), rng.random()) for _ in range(rng.randint(1, 6))),
     )
@@ -88,100 +112,162 @@ def _step(rng: Random) -> tuple[Any, ...]:
     )
 
 
-def run(schedule: Schedule) -> Simulation:
+def run(schedule: Schedule) -> Ended:
     """Run it to its end, resuming what was hit; nothing may be left behind."""
+    loop = MortalLoop()  # type: ignore[abstract]
+    try:
+        return loop.run_until_complete(Disasters(schedule, VirtualClock(loop)).run())
+    finally:
+        loop.close()
 
-    async def main(clock: Any) -> Simulation:
-        journal = Journal(None, clock)
-        world = VirtualWorld(schedule.site, clock)
-        clock.explain_with(world.who_waits)
-        for device in world.devices:
-            _make_fragile(device)
-        broker = InProcessBroker(world.devices, clock, schedule.site.overheads.queue_call_s)
-        forecaster = learn(journal, [])
-        journal.record("run_started", version=1)
-        drivers: list[asyncio.Task[Any]] = []
 
-        async def job(number: int) -> Any:
-            plan = Plan(
-                Program("interpret", interpret),
-                {"steps": schedule.programs[number]},
-                strategy=schedule.strategies[number],
-                world="virtual",
-                site=schedule.site,
-            )
-            for _ in range(MOST_RESUMES):
-                past: list[Event] = list(journal.events or [])
-                driver = asyncio.ensure_future(
-                    run_job(plan, number, world, broker, journal, past=past, forecaster=forecaster)
-                )
-                drivers.append(driver)
-                await asyncio.wait([driver])
-                drivers.remove(driver)
-                if driver.cancelled():
-                    continue
-                error = driver.exception()
-                if error is None:
-                    return driver.result()
-                if not isinstance(error, AllocationEnded | QpuBroke):
-                    raise error
-            raise AssertionError(f"job {number} was resumed {MOST_RESUMES} times and is not done")
+def results_in(journal: list[Event]) -> dict[str, Any]:
+    """The results of the jobs that a journal has as done."""
+    done = [event for event in journal if event["event"] == "job_ended" and event["state"] == "done"]
+    return {event["job"]: ResultStore(None).load(event["result"]) for event in done}
 
+
+def _name(number: int) -> str:
+    return f"j{number + 1}"
+
+
+class Disasters:
+    """A cluster and a broker that live on, and one driver after the other for each run."""
+
+    def __init__(self, schedule: Schedule, clock: VirtualClock) -> None:
+        self._schedule = schedule
+        self._clock = clock
+        self._rng = Random(schedule.seed)
+        self._devices = [Fragile(device) for device in VirtualWorld(schedule.site, clock).devices]
+        shares = {qpu.name: qpu.shares for qpu in schedule.site.qpus}
+        overheads = schedule.site.overheads
+        self._line = Line(Partitions(schedule.site.node_names, shares), clock, overheads.tick_s)
+        self._broker = InProcessBroker(self._devices, clock, overheads.queue_call_s)
+        self._drivers: list[Driver] = []  # those that live
+        self._dead: list[Driver] = []
+        self._clearing: list[asyncio.Task[None]] = []
+        self._started = 0
+        self._hits = dict.fromkeys(DISASTERS, 0)
+
+    async def run(self) -> Ended:
+        schedule = self._schedule
+        self._clock.explain_with(self._line.who_waits)
         for at_s, what, whom in schedule.disasters:
-            strike = _strikes(world, broker, drivers)[what]
-            asyncio.get_running_loop().call_later(at_s, strike, whom)
-        jobs = [asyncio.ensure_future(job(number)) for number in range(len(schedule.programs))]
-        outcomes = await asyncio.gather(*jobs, return_exceptions=True)
-        await broker.close()
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException) and not isinstance(outcome, QloomError):
-                raise outcome
-        world.require_all_free()
-        assert broker.core.is_idle(), "the broker still has tasks or sessions"
-        return Simulation(list(outcomes), journal.events or [])
+            asyncio.get_running_loop().call_later(at_s, self._strike, what, whom)
+        try:
+            journals = await asyncio.gather(*(self._run(numbers) for numbers in schedule.runs))
+            await asyncio.gather(*self._clearing)
+            await self._broker.close()
+            assert self._line.partitions.all_free(), "a node or a QPU is still held"
+            assert not self._line.partitions.waiting, "somebody still waits in line"
+            assert self._broker.core.is_idle(), "the broker still has tasks or sessions"
+        finally:
+            for driver in self._dead:
+                driver.bury()
+        kept = {job: result for events in journals for job, result in results_in(events).items()}
+        results = [kept[_name(number)] for number in range(len(schedule.programs))]
+        return Ended(results, journals, self._hits)
 
-    return entry.execute(main, 0, 0)
+    async def _run(self, numbers: list[int]) -> list[Event]:
+        """Resume a run until all its jobs are done; returns its journal."""
+        journal: OwnJournal | None = None
+        for _ in range(MOST_RESUMES):
+            self._started += 1
+            driver = Driver(self._started, self._schedule.site, self._line, self._broker, self._clock)
+            journal = OwnJournal(driver, self._clock, journal, 0 if journal is None else journal.cut(self._rng))
+            done = results_in(journal.written)
+            left = [number for number in numbers if _name(number) not in done]
+            if not left:
+                return journal.written
+            main = driver.start(self._drive(driver, journal, left))
+            self._drivers.append(driver)
+            await asyncio.wait([main, driver.died], return_when=asyncio.FIRST_COMPLETED)
+            self._drivers.remove(driver)
+            if driver.is_dead:
+                self._hits["driver killed"] += 1
+                self._dead.append(driver)
+                self._clearing += [asyncio.ensure_future(clear(driver)) for clear in (self._reap, self._expire)]
+                await self._clock.sleep(self._rng.choice(SECONDS))
+            else:
+                assert driver.holds_nothing, "a driver has ended and holds something"
+                await main
+        raise AssertionError(f"jobs {numbers} were resumed {MOST_RESUMES} times and are not done")
+
+    async def _drive(self, driver: Driver, journal: OwnJournal, numbers: list[int]) -> None:
+        """What one driver does: all jobs that are not done."""
+        past = list(journal.written)
+        journal.record("resumed" if past else "run_started", durable=True, version=1)
+        forecaster = learn(journal, [past])
+        jobs = [
+            run_job(self._plan(n), n, driver.world, driver.broker, journal, past=past, forecaster=forecaster)
+            for n in numbers
+        ]
+        for ended in await asyncio.gather(*jobs, return_exceptions=True):
+            if isinstance(ended, BaseException) and not isinstance(ended, AllocationEnded | QpuBroke):
+                raise ended
+        journal.record("run_ended", durable=True)
+
+    def _plan(self, number: int) -> Plan:
+        schedule = self._schedule
+        program, parameters = Program("interpret", interpret), {"steps": schedule.programs[number]}
+        return Plan(program, parameters, schedule.strategies[number], world="virtual", site=schedule.site)
+
+    async def _reap(self, driver: Driver) -> None:
+        await self._clock.sleep(self._rng.choice(SECONDS))
+        driver.line.reap()
+
+    async def _expire(self, driver: Driver) -> None:
+        await self._clock.sleep(self._rng.choice(SECONDS))
+        await driver.broker.expire()
+
+    def _strike(self, what: str, whom: float) -> None:
+        """Count only what hits somebody; a driver that is to be killed may end before."""
+        match what:
+            case "node lost":
+                node = _pick(self._schedule.site.node_names, whom)
+                held = [driver.world for driver in self._drivers if driver.line.holds(node)]
+                for world in held:
+                    world.lose_node(node)
+                self._hits[what] += len(held)
+            case "QPU fault":
+                self._hits[what] += _pick(self._devices, whom).fail()
+            case "broker restarted":
+                self._hits[what] += not self._broker.core.is_idle()
+                _restart(self._broker)
+            case "driver killed" if self._drivers:
+                _pick(self._drivers, whom).kill(self._rng.choice([0, self._rng.randrange(MOST_STEPS)]))
 
 
-def _strikes(world: VirtualWorld, broker: InProcessBroker, drivers: list[asyncio.Task[Any]]) -> dict[str, Any]:
-    def lose_node(whom: float) -> None:
-        world.lose_node(world.node_names[int(whom * len(world.node_names))])
-
-    def fail_qpu(whom: float) -> None:
-        device = world.devices[int(whom * len(world.devices))]
-        for executing in list(device.executing):
-            if not executing.done():
-                executing.set_exception(QpuBroke("the QPU failed"))
-
-    def kill_driver(whom: float) -> None:
-        if drivers:
-            drivers[int(whom * len(drivers))].cancel()
-
-    return {
-        "node lost": lose_node,
-        "QPU fault": fail_qpu,
-        "driver killed": kill_driver,
-        "broker restarted": lambda whom: _restart(broker),
-    }
+def _pick(things: Sequence[T], whom: float) -> T:
+    return things[int(whom * len(things))]
 
 
-def _make_fragile(device: Any) -> None:
-    """Let what executes be failed from outside."""
-    run_well = device.run
-    device.executing = []
+class Fragile:
+    """A QPU that may fail while it executes."""
 
-    async def run(work: Any) -> Any:
-        answer = asyncio.ensure_future(run_well(work))
+    def __init__(self, device: VirtualDevice) -> None:
+        self.spec, self.outages_s, self.qubits = device.spec, device.outages_s, device.qubits
+        self.seconds = device.seconds
+        self._device = device
+        self._executing: list[asyncio.Future[Any]] = []
+
+    def fail(self) -> int:
+        """Fail what executes; returns how many tasks that are."""
+        hit = [running for running in self._executing if not running.done()]
+        for running in hit:
+            running.set_exception(QpuBroke("the QPU failed"))
+        return len(hit)
+
+    async def run(self, work: QuantumWork) -> Any:
+        answer = asyncio.ensure_future(self._device.run(work))
         outcome = asyncio.get_running_loop().create_future()
         answer.add_done_callback(lambda done: _pass_on(done, outcome))
-        device.executing.append(outcome)
+        self._executing.append(outcome)
         try:
             return await outcome
         finally:
-            device.executing.remove(outcome)
+            self._executing.remove(outcome)
             answer.cancel()
-
-    device.run = run
 
 
 def _pass_on(done: asyncio.Future[Any], outcome: asyncio.Future[Any]) -> None:

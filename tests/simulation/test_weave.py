@@ -96,6 +96,17 @@ def test_it_takes_less_wall_time_and_fewer_node_seconds_than_the_others(rival, c
         assert weave.node_s < other.node_s
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case != "short"])
+@every_overhead
+def test_three_equal_clusterings_are_done_as_soon_as_under_the_best_of_the_others(case, overheads):
+    """The third is begun as soon as the score has a node, though the job has just waited in line for that."""
+    weave, *others = (
+        figures(name, case, overheads=overheads, clusterings_s=EQUAL_S)
+        for name in ["weave", *(name for name in RIVALS if name != "weave")]
+    )
+    assert weave.wall_s < min(other.wall_s for other in others)
+
+
 @pytest.mark.parametrize(
     ("without", "case", "figure"),
     [

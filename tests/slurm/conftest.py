@@ -8,6 +8,7 @@ import pytest
 
 from qloom.testbed import Settings, Testbed
 from qloom.testbed.programs import APT, missing
+from tests.slurm.waiting import until
 
 ABSENT = missing()
 TESTBEDS = {"testbed", "wide_testbed", "strict_testbed", "slurm_programs"}
@@ -73,7 +74,7 @@ def resume_nodes(testbed: Testbed) -> None:
     """Those that a test took out, also if a controller that was killed has forgotten that they are back."""
     for line in testbed.run("sinfo", "-h", "-N", "-o", "%N %T").splitlines():
         node, state = line.split()
-        if state.startswith("dra"):
+        if state.startswith(("dra", "down")):
             testbed.set_node(node, "RESUME")
 
 
@@ -82,9 +83,14 @@ def _enter(testbed: Testbed, monkeypatch):
         if not row["up"]:
             testbed.start(row["name"])  # a test that failed in the middle of a fault must not fail all others
     resume_nodes(testbed)
+    if testbed.run("squeue", "-h"):
+        testbed.run("scancel", "--me")  # nor what it has left in the queue
+        until(lambda: testbed.run("squeue", "-h") == "")
     for name in list(os.environ):
         if name.startswith(("SLURM", "SBATCH", "SALLOC", "SRUN")):
             monkeypatch.delenv(name)
     for name, value in testbed.environment.items():
-        monkeypatch.setenv(name, value)
+        if name != "QLOOM_BROKER":  # runs have a queue of their own, unless a test says so
+            monkeypatch.setenv(name, value)
+    monkeypatch.delenv("QLOOM_BROKER", raising=False)
     return testbed

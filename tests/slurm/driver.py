@@ -8,10 +8,17 @@ import sys
 import time
 from pathlib import Path
 
+from qloom.journal import home as runs
 from qloom.journal.file import FILE_NAME, read_events
+from qloom.journal.results import ResultStore
+from qloom.programs.load import load_program
+from qloom.runner import Plan
+from qloom.submit import submit
+from tests.slurm.waiting import until
 
 QLOOM = str(Path(sys.executable).with_name("qloom"))
-DEADLINE_S = 90.0
+DEADLINE_S = 180.0
+END_S = 480.0  # of a run in Slurm's hands
 
 
 def start(*words):
@@ -55,7 +62,38 @@ def queue(testbed):
     return dict(line.split() for line in said.splitlines())
 
 
+def left(testbed):
+    """The same without what has ended and is being cleared away: that is nobody's any more."""
+    return {id: state for id, state in queue(testbed).items() if state != "COMPLETING"}
+
+
 def reap():
     """What `qloom slurm reap` releases."""
     said = subprocess.run([QLOOM, "slurm", "reap", "--json"], capture_output=True, text=True, check=True)
     return json.loads(said.stdout)
+
+
+# Drivers that live in Slurm
+
+
+def submitted(source: str, strategy: str, driver: str) -> str:
+    """A run that is in Slurm's hands; its name."""
+    return submit(Plan(load_program(source), strategy=strategy, world="slurm"), driver).run
+
+
+def ended(name: str) -> list[dict]:
+    """The events of a run, once the last of its drivers has ended."""
+    events: list[dict] = []
+
+    def last_driver_has_ended() -> bool:
+        events[:] = read_events(runs.find_run(name))
+        return events[-1]["event"] == "run_ended" and events[-1]["state"] != "handed on"
+
+    until(last_driver_has_ended, END_S)
+    return events
+
+
+def result(name: str, events: list[dict]) -> object:
+    """What the job of a run gave; what else there is to say if it gave nothing."""
+    found = [event for event in events if event["event"] == "job_ended" and event["state"] == "done"]
+    return ResultStore(runs.find_run(name) / "results").load(found[0]["result"]) if found else events[-3:]

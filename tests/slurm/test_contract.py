@@ -16,6 +16,7 @@ from qloom.strategies import STRATEGIES
 from tests.contract import programs
 from tests.contract import test_contract as contract
 from tests.contract import test_regressions as regressions
+from tests.slurm.driver import left
 
 pytestmark = pytest.mark.slow
 on_the_testbed = pytest.mark.usefixtures("empty_cluster")
@@ -29,7 +30,7 @@ every_program = pytest.mark.parametrize("program", programs.GOOD, ids=lambda pro
 def empty_cluster(wide_slurm_env):
     """A cluster that is as empty after a test as it was before."""
     yield wide_slurm_env
-    assert wide_slurm_env.run("squeue", "-h", "-o", "%i %j %T") == "", "a test has left jobs behind"
+    assert left(wide_slurm_env) == {}, "a test has left jobs behind"
 
 
 def run(program, strategies, jobs=0, **plan):
@@ -129,4 +130,4 @@ def test_a_device_that_is_too_small_says_both_sizes():
 def test_a_centre_s_policies_change_nothing(program, strict_slurm_env):
     outcome = run(program, STRATEGIES)
     check_same_results_and_nothing_left(program, outcome, list(STRATEGIES))
-    assert strict_slurm_env.run("squeue", "-h", "-o", "%i %j %T") == ""
+    assert left(strict_slurm_env) == {}

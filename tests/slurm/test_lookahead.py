@@ -17,7 +17,7 @@ from qloom.worlds.slurm.batch import Batch
 from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.handon import submit
 from tests.slurm import programs
-from tests.slurm.driver import DEADLINE_S, events_of, queue, reap, start, wait_for_event, wait_until
+from tests.slurm.driver import DEADLINE_S, ended, left, queue, reap, result, start, wait_for_event, wait_until
 
 pytestmark = pytest.mark.slow
 LONG = programs.source(programs.long_phase)
@@ -33,8 +33,8 @@ def cluster(slurm_env):
 
 
 def jobs(testbed, *more):
-    """Components in Slurm's queue: `{id: (state, reason, dependency, nodes)}`."""
-    said = testbed.run("squeue", "-h", "-o", "%i|%T|%r|%E|%N", *more).splitlines()
+    """Components in Slurm's queue: `{id: (state, reason, dependency, nodes, name)}`."""
+    said = testbed.run("squeue", "-h", "-o", "%i|%T|%r|%E|%N|%j", *more).splitlines()
     return {line.split("|")[0]: tuple(line.split("|")[1:]) for line in said}
 
 
@@ -43,7 +43,7 @@ def dependents(testbed):
     seen = jobs(testbed)
     behind = {
         id.removesuffix("+0"): dependency.partition("(")[0].removeprefix("afterany:")
-        for id, (state, reason, dependency, _) in seen.items()
+        for id, (state, reason, dependency, *_) in seen.items()
         if (state, reason) == ("PENDING", "Dependency") and dependency.startswith("afterany:") and "+1" not in id
     }
     return behind, {id.removesuffix("+0") for id, (state, *_) in seen.items() if state == "RUNNING"}
@@ -55,33 +55,38 @@ def chained(testbed):
     return next(((before, id) for id, before in behind.items() if before in running), None)
 
 
-def test_the_next_sub_job_waits_for_the_one_before_and_none_is_left_at_the_end(cluster, qloom_home):
-    driver = start("run", programs.source(programs.phases_of_each_kind), *SPLIT)
+@pytest.mark.parametrize("place", [("run", "--world", "slurm"), ("submit", "--driver", "beside")], ids=" ".join)
+def test_the_next_sub_job_waits_for_the_one_before_and_none_is_left_at_the_end(cluster, qloom_home, tmp_path, place):
+    program = (programs.source(programs.gated), "--set", f"folder={tmp_path}", "--strategy", "split", "--nodes", "2")
+    started = start(*place, *program)
     first, second = wait_until(lambda: chained(cluster), "a sub-job that waits for another")
     assert f"{second}+1" in jobs(cluster), "a het job: nodes and the QPU"
+    (tmp_path / "1").touch()
 
-    def started():
+    def second_has_started():
         _, running = dependents(cluster)
         assert not {first, second} <= running, "the second has started before the first has ended"
         return second in running
 
-    wait_until(started, "the start of the second sub-job")
-    said, complaint = driver.communicate(timeout=DEADLINE_S)
-    assert (driver.returncode, said) == (0, "1\n"), complaint
-    assert queue(cluster) == {}
-    events = events_of(qloom_home)
+    wait_until(second_has_started, "the start of the second sub-job")
+    (tmp_path / "2").touch()
+    _, complaint = started.communicate(timeout=DEADLINE_S)
+    assert started.returncode == 0, complaint
+    (run,) = (qloom_home / "runs").iterdir()
+    events = ended(run.name)
+    assert result(run.name, events) == 1
+    wait_until(lambda: queue(cluster) == {}, "an empty queue")
     granted = {event["lease"]: event["engine_id"] for event in events if event["event"] == "granted"}
     assert [granted["j1.1"], granted["j1.2"]] == [first, second]
     assert [event["lease"] for event in events if event["event"] == "queued_ahead"] == ["j1.2", "j1.3", "j1.4"]
     assert [event["lease"] for event in events if event["event"] == "withdrawn"] == ["j1.4"]
-    (run,) = (qloom_home / "runs").iterdir()
-    never_used = jobs(cluster, "-t", "all", "-n", f"qloom.{run.name}.j1.4.{driver.pid}")
-    assert len(never_used) == 2, "its nodes and its QPU"
-    assert {(state, nodes) for state, _, _, nodes in never_used.values()} == {("CANCELLED", "")}
+    known = jobs(cluster, "-t", "all").values()
+    never_used = [(state, nodes) for state, _, _, nodes, name in known if name.startswith(f"qloom.{run.name}.j1.4.")]
+    assert never_used == [("CANCELLED", "")] * 2, "its nodes and its QPU"
 
 
 def test_a_driver_that_is_killed_leaves_a_chain_that_is_reaped(cluster, qloom_home):
-    driver = start("run", LONG, "--set", "seconds=60", *SPLIT)
+    driver = start("run", LONG, *SPLIT)
     wait_for_event(qloom_home, "queued_ahead", lease="j1.3")
     held, waiting = wait_until(lambda: chained(cluster), "a sub-job that waits for another")
     driver.send_signal(signal.SIGSTOP)  # or it would see the end of its salloc
@@ -90,7 +95,7 @@ def test_a_driver_that_is_killed_leaves_a_chain_that_is_reaped(cluster, qloom_ho
             os.kill(int(child), signal.SIGKILL)  # with SIGTERM it would take its request back
     driver.kill()
     driver.communicate()
-    assert {id.partition("+")[0] for id in queue(cluster)} == {held, waiting}
+    assert {id.partition("+")[0] for id in left(cluster)} == {held, waiting}
     assert {row["job"].partition("+")[0] for row in reap()} == {held, waiting}
     wait_until(lambda: queue(cluster) == {}, "an empty queue")
 
@@ -115,7 +120,7 @@ def test_a_node_that_fails_under_a_sub_job_does_not_bring_the_next_one_forward(c
             world="slurm",
             strategy="split",
             site=Site(nodes=1),
-            parameters={"seconds": 3.0, "log": str(log)},
+            parameters={"log": str(log)},
             in_memory=True,
         )
     finally:
@@ -131,7 +136,7 @@ def test_a_node_that_fails_under_a_sub_job_does_not_bring_the_next_one_forward(c
 def test_a_batch_sub_job_starts_only_if_the_one_before_ended_well(cluster, tmp_path, monkeypatch):
     """The links of a chain without a driver."""
     monkeypatch.chdir(tmp_path)
-    before = cluster.run("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 60").strip()
+    before = cluster.run("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 600").strip()
     link = Batch("run", "chain", Request("j1.1", "j1", 1, 1), 0, after=before)
 
     async def submit_link():
@@ -142,9 +147,9 @@ def test_a_batch_sub_job_starts_only_if_the_one_before_ended_well(cluster, tmp_p
             client.close()
 
     after = asyncio.run(submit_link())
-    wait_until(lambda: before in jobs(cluster) and jobs(cluster)[before][0] == "RUNNING", "the first link")
-    state, reason, dependency, _ = jobs(cluster)[after]
-    assert (state, reason, dependency) == ("PENDING", "Dependency", f"afterok:{before}(unfulfilled)")
+    wait_until(lambda: jobs(cluster)[before][0] == "RUNNING", "the first link")
+    waits = ("PENDING", "Dependency", f"afterok:{before}(unfulfilled)")
+    wait_until(lambda: jobs(cluster)[after][:3] == waits, "the second link behind it")
     cluster.run("scancel", before)
     wait_until(lambda: after not in jobs(cluster), "the end of the link that cannot start")
     assert jobs(cluster, "-t", "all", "-j", after)[after][0] == "CANCELLED"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,12 +12,14 @@ import sys
 import pytest
 
 import qloom
-from qloom import command, task
+from qloom import command
 from qloom.errors import TaskFailed
 from qloom.model import call
 from qloom.mpi.launch import Launch, run_ranks, srun
 from tests.mpi.conftest import HERE
 from tests.mpi.ranks import EXAMPLES, QLOOM, write
+from tests.slurm import programs
+from tests.slurm.driver import ended, result, submitted
 from tests.slurm.waiting import until
 
 pytestmark = [
@@ -24,7 +27,7 @@ pytestmark = [
     pytest.mark.skipif(not HERE, reason="MPI IS NOT TESTED ON SLURM: pip install 'qloom[mpi]'"),
 ]
 SET_UP = {"path": sys.path, "programs": {}}
-WAIT_S = 60
+WAIT_S = 180
 
 
 @pytest.fixture
@@ -39,6 +42,14 @@ def slurm(slurm_env, monkeypatch):
 
 
 @pytest.fixture
+def wide_slurm(wide_slurm_env, monkeypatch):
+    """The wide testbed, empty after a test, too."""
+    monkeypatch.setenv("UCX_NET_DEVICES", "lo")
+    yield wide_slurm_env
+    until(lambda: wide_slurm_env.run("squeue", "-h") == "")
+
+
+@pytest.fixture
 def two_nodes(slurm):
     """A Slurm job of two nodes and their names."""
     said = subprocess.run(
@@ -48,7 +59,7 @@ def two_nodes(slurm):
         check=True,
         timeout=WAIT_S,
     ).stderr
-    job = said.split()[-1]
+    job = re.search(r"Granted job allocation (\d+)", said)[1]
     listed = slurm.run("squeue", "--noheader", f"--job={job}", "--format=%N").strip()
     yield job, slurm.run("scontrol", "show", "hostnames", listed).split()
     slurm.run("scancel", job)
@@ -107,24 +118,28 @@ def test_a_cancelled_task_leaves_no_step(slurm, two_nodes, tmp_path):
     until(lambda: not any(line.startswith(f"{job}.") and "extern" not in line for line in steps(slurm, job)))
 
 
-@task(ranks=2, nodes=2, expected_s=1.0)
-def spread_out():
-    return len(set(where_am_i() or ()))
-
-
-async def hybrid(job):
-    first = await job.classical(spread_out())
-    await job.quantum(qloom.delay(0.1))
-    return first + await job.classical(spread_out())
-
-
 @pytest.mark.parametrize(
     ("strategy", "options"),
     [("workflow", {}), ("malleable", {}), ("malleable", {"min_nodes": 2}), ("coschedule", {})],
 )
 def test_a_program_with_mpi_phases_runs_on_slurm(slurm, strategy, options):
-    outcome = qloom.run(hybrid, world="slurm", strategy=strategy, options=options)
+    outcome = qloom.run(programs.over_ranks, world="slurm", strategy=strategy, options=options)
     assert (outcome.errors, outcome.results) == ([], [[2, 2]])
+
+
+DRIVERS = [("workflow", "beside"), ("split", "beside"), ("malleable", "beside"), ("workflow", "chain")]
+
+
+@pytest.mark.usefixtures("wide_slurm")
+def test_drivers_that_live_in_slurm_run_mpi_phases():
+    """In-job ones of strategies that hold one node throughout cannot: they say what to do instead."""
+    runs = {pair: submitted(programs.source(programs.over_ranks), *pair) for pair in DRIVERS}
+    refused = submitted(programs.source(programs.over_ranks), "workflow", "in-job")
+    for pair, name in runs.items():
+        assert result(name, ended(name)) == [2, 2], pair
+    (failed,) = [event["error"] for event in ended(refused) if event["event"] == "job_ended"]
+    assert "came as several Slurm jobs" in failed["message"]
+    assert "qloom submit --driver beside" in failed["hint"]
 
 
 def submit(slurm, script, directory):
@@ -172,12 +187,12 @@ comm = checked_world()
 try:
     with ports.accept(Path.cwd(), within_s={within_s}) as qpu:
         if comm.rank == 0:
-            assert [out.result(30) for out in [qpu.submit("a"), qpu.submit("b")]] == ["A", "B"]
+            assert [out.result(60) for out in [qpu.submit("a"), qpu.submit("b")]] == ["A", "B"]
 except JobError as error:
     print(f"without: {{error}}.", flush=True)
 if comm.rank == 0:
     assert ports.release_qpu()
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     free = lambda: subprocess.run(["sinfo", "-h", "-n", "q1", "-o", "%T"], capture_output=True, text=True).stdout
     while free().strip() != "idle":
         assert time.monotonic() < until, free()
@@ -190,7 +205,7 @@ CLIENT = """
 from pathlib import Path
 from qloom.mpi import ports
 
-ports.serve(str.upper, Path.cwd(), within_s=30, patience_s=30)
+ports.serve(str.upper, Path.cwd(), within_s=60, patience_s=60)
 """
 
 
@@ -198,7 +213,7 @@ ports.serve(str.upper, Path.cwd(), within_s=30, patience_s=30)
 def test_the_qpu_is_given_back_while_the_classical_component_goes_on(slurm, tmp_path, comes):
     client = f"srun --het-group=1 --mpi=pmi2 {sys.executable} -m qloom.mpi client.py &" if comes else ""
     script = write(tmp_path / "het.sh", HET.format(python=sys.executable, client=client))
-    write(tmp_path / "server.py", SERVER.format(within_s=30 if comes else 1))
+    write(tmp_path / "server.py", SERVER.format(within_s=60 if comes else 1))
     write(tmp_path / "client.py", CLIENT)
     out = submit(slurm, script, tmp_path)
     assert "QPU idle while the classical component runs" in out, out

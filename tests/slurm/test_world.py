@@ -14,7 +14,7 @@ from qloom.journal.accounting import account, read_history
 from qloom.site import Site, Slurm
 from qloom.strategies import STRATEGIES
 from tests.slurm import programs
-from tests.slurm.driver import QLOOM, queue, wait_until
+from tests.slurm.driver import QLOOM, left, queue, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 def cluster(slurm_env):
     """A cluster that is as empty after a test as it was before."""
     yield slurm_env
-    assert queue(slurm_env) == {}, "a test has left jobs behind"
+    assert left(slurm_env) == {}, "a test has left jobs behind"
 
 
 def run(program, **plan):
@@ -67,8 +67,18 @@ def test_node_seconds_agree_with_slurm_s_own_accounting(wide_slurm_env):
     assert account(read_history(outcome.events)).node_s_held == pytest.approx(sum(held_s.values()))
 
 
-def test_part_of_what_a_job_has_grown_by_is_given_back(cluster):
-    outcome = run(programs.uneven, strategy="malleable")
+def test_part_of_what_a_job_has_grown_by_is_given_back(cluster, tmp_path):
+    def listen(event):
+        if event["event"] == "task_ended":
+            (tmp_path / "idle").touch()
+
+    outcome = run(
+        programs.uneven,
+        strategy="malleable",
+        options={"patience_s": 60.0},
+        parameters={"folder": str(tmp_path)},
+        listener=listen,
+    )
     assert outcome.result == 3
     (grown,) = [event for event in outcome.events if event["event"] == "grown"]
     (shrunk,) = [event for event in outcome.events if event["event"] == "shrunk"]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-def until(holds: Callable[[], object], within_s: float = 30.0) -> None:
+def until(holds: Callable[[], object], within_s: float = 120.0) -> None:
     """Returns as soon as it holds; fails if it does not in time."""
     deadline_s = time.monotonic() + within_s
     while not holds():

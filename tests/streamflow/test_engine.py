@@ -19,8 +19,9 @@ from qloom.programs.load import load_program
 from qloom.runner import Plan
 from qloom.site import Site
 from qloom.streamflow.engine import execute
+from qloom.streamflow.process import reason_in
 from tests.export.crates import require_sound
-from tests.streamflow.workflows import CANDIDATE, LOOPING, until
+from tests.streamflow.workflows import CANDIDATE, DEADLINE_S, LOOPING, until
 
 PARAMETERS = {"blobs": 200, "iterations": 1, "plot": "", "speculate": False}
 OF_THE_WORLD = ("worker_started", "reaped")
@@ -117,7 +118,7 @@ def test_an_interrupt_reaches_slurm_and_leaves_a_journal(site, tmp_path):
         process = subprocess.Popen(command, env=site.environment, stdout=log, stderr=log)
     until(lambda: site.jobs() or process.poll() is not None, "the first step is submitted")
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130, (tmp_path / "log").read_text()
+    assert process.wait(DEADLINE_S) == 130, (tmp_path / "log").read_text()
     until(lambda: site.jobs() == [], "Slurm has let go of it")
     run = home.find_run("last")
     assert read_events(run)[-1]["state"] == "interrupted"
@@ -146,3 +147,20 @@ def test_without_streamflow_the_command_that_brings_it_is_named(monkeypatch, tmp
     monkeypatch.delenv("QLOOM_STREAMFLOW", raising=False)
     with pytest.raises(InputError, match=r"StreamFlow is not installed \(scripts/streamflow-environment"):
         execute(plan())
+
+
+AT = "2026-01-01 12:00:00.000"
+
+
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        (f"{AT} INFO     x\n{AT} ERROR    no broker answers\n{AT} ERROR    more", "no broker answers"),
+        (f"{AT} ERROR    FAILED Job /a/0 with error:\n\tno space\n", "FAILED Job /a/0 with error: no space"),
+        (f"{AT} INFO     x\nstreamflow: error: no such option\n", "streamflow: error: no such option"),
+        ("", "it said nothing"),
+    ],
+)
+def test_the_reason_is_found_in_streamflows_log(tmp_path, log, why):
+    (tmp_path / "log").write_text(log)
+    assert reason_in(tmp_path / "log") == why

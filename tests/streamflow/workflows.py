@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 
 from qloom.broker.sync import SyncBrokerClient
@@ -49,15 +51,18 @@ payload = "qubo.json"
 result = "answer.json"
 """
 
+ONE_OF_FOUR = {"linear": dict.fromkeys("abcd", -1), "quadratic": [[*pair, 2] for pair in combinations("abcd", 2)]}
+
+# The same payload in every iteration, with four answers that are equally good: the seed decides.
 LOOPING = (
-    ADDING.replace("adding", "looping")
+    ADDING.replace('name = "adding"', 'name = "looping"\nfiles = ["qubo.json"]')
     + """[[phase.task]]
-command = ["sh", "-c", "echo '{{\\"linear\\": {{\\"a\\":' -{iteration} ', \\"b\\": 1}}}}' > qubo.json"]
-outputs = ["qubo.json"]
+command = ["cp", "qubo.json", "sent.json"]
+outputs = ["sent.json"]
 [[phase]]
 kind = "quantum"
 name = "ask"
-payload = "qubo.json"
+payload = "sent.json"
 result = "answer.json"
 [[phase]]
 kind = "classical"
@@ -91,7 +96,7 @@ class Engine:
         """A job file, with a QUBO beside it."""
         file = self.folder / f"{name}.toml"
         file.write_text(text)
-        (self.folder / "qubo.json").write_text('{"linear": {"a": -1, "b": -1}, "quadratic": [["a", "b", 3]]}')
+        (self.folder / "qubo.json").write_text(json.dumps(ONE_OF_FOUR))
         return str(file)
 
     def export(self, text: str, name: str = "w", **places) -> Path:
@@ -100,11 +105,11 @@ class Engine:
         write_cwl(target, flow_of(self.jobfile(text, name), {}), Places(**places))
         return target
 
-    def start(self, workflow: Path) -> subprocess.Popen:
+    def start(self, workflow: Path, **options) -> subprocess.Popen:
         """Run a workflow by StreamFlow; what it says goes to `log` in its folder."""
         command = [self.bin / "streamflow", "run", "streamflow.yml", "--outdir", "results"]
         with (workflow / "log").open("wb") as log:
-            process = subprocess.Popen(command, cwd=workflow, env=self.environment, stdout=log, stderr=log)
+            process = subprocess.Popen(command, cwd=workflow, env=self.environment, stdout=log, stderr=log, **options)
         self.started.append(process)
         return process
 
@@ -115,7 +120,8 @@ class Engine:
     def jobs(self, *options: str) -> list[str]:
         """The Slurm jobs that are not over."""
         assert self.testbed is not None
-        return self.testbed.run("squeue", "-h", "-o", "%i", *options).split()
+        rows = [line.split() for line in self.testbed.run("squeue", "-h", "-o", "%i %T", *options).splitlines()]
+        return [id for id, state in rows if state != "COMPLETING"]
 
     def queued_tasks(self) -> int:
         """The tasks that wait or run at the broker."""

@@ -206,7 +206,7 @@ def test_a_chain_hands_on_and_is_not_interrupted():
     story.add(9.7, "run_ended", state="handed on", engine_id="33").add(11.4, "resumed", engine_id="33")
     story.add(11.5, "requested", job="j1", lease="j1.1", nodes=1)
     story.add(11.5, "granted", job="j1", lease="j1.1", nodes=["n1"], engine_us=11_200_000)
-    assert "handed to Slurm job 33 at 9.7 s, which began at 11.4 s" in explain(story.events, alive=True)
+    assert "handed to Slurm job 33 at 9.7 s, whose driver began at 11.4 s" in explain(story.events, alive=True)
     story.add(20, "job_ended", job="j1", state="done").add(20, "run_ended", state="done")
     lines = explain(story.events)
     assert "job j1 waited 1.5 s for nodes (8 %)" in lines

@@ -136,7 +136,7 @@ def test_runs_that_may_still_change_are_not_indexed(qloom_home):
     directory = home.new_run()
     journal = Journal(directory, Stopwatch())
     journal.record("run_started", version=1, program="p", strategy="s", world="local", jobs=1)
-    assert home.list_runs()[0]["state"] == "open"
+    assert home.list_runs()[0]["state"] == "running"
     journal.record("run_ended", state="failed")
     assert home.list_runs()[0]["state"] == "failed"
     journal.record("resumed")

@@ -19,9 +19,8 @@ from qloom.runner import Plan
 from qloom.strategies import STRATEGIES, parse_strategy
 
 FALLBACK = "malleable"  # it needs no durations, and is the least wrong where it is wrong: docs/results/advisor.md
-SAMPLES = 24
-FIRST = 8  # so many trials for all; who then costs more than HOPELESS times the cheapest is tried no further
-HOPELESS = 1.5
+SAMPLES = 96  # few draws of a busy cluster hold one of the long waits that make a strategy dear
+ROUNDS = ((8, 1.5), (24, 1.25))  # trials, and how many times the cheapest one may cost to be tried further
 INTERVAL = 0.9  # of the trials lie in it
 EQUAL = 0.001  # costs this near are the same
 # Among equals: who holds less of the QPU, then who is told first. A share bounds the wait for it, a queue does not.
@@ -99,7 +98,10 @@ def advise(
     tried: dict[str, list[Trial]] = {strategy: [] for strategy in strategies}
     failures: dict[str, QloomError] = {}
     worth = list(tried)
-    for batch in (range(min(FIRST, samples)), range(FIRST, samples)):
+    done = 0
+    for until, dearer in (*ROUNDS, (samples, 1.0)):
+        batch = range(done, min(until, samples))
+        done = batch.stop
         for strategy in worth:
             progress(strategy)
             options = _options_for(strategy, plan.options)
@@ -114,11 +116,12 @@ def advise(
             except QloomError as failure:
                 failures[strategy] = failure
                 del tried[strategy]
-        costs = {name: _cost(tried[name], value) for name in worth if name in tried}
-        worth = [name for name, cost in costs.items() if cost <= HOPELESS * min(costs.values())]
-    if not worth:
-        raise next(iter(failures.values()))
-    chosen = _choose(worth, tried, costs)
+        worth = _still_worth({name: tried[name] for name in worth if name in tried}, value, dearer)
+        if not worth:
+            raise next(iter(failures.values()))
+        if len(worth) == 1 or done == samples:
+            break
+    chosen = min(worth, key=lambda name: _cost(tried[name], value))
     estimates = sorted(
         (_estimate(strategy, trials, tried[chosen], value) for strategy, trials in tried.items()),
         key=lambda each: (each.strategy != chosen, each.dearer),
@@ -153,17 +156,19 @@ def _figure(values: list[float]) -> Figure:
     return Figure(round(mean(ordered), 3), round(ordered[out], 3), round(ordered[len(ordered) - 1 - out], 3))
 
 
-def _choose(worth: list[str], tried: dict[str, list[Trial]], costs: dict[str, float]) -> str:
-    """The cheapest; of those that cost the same, the one that is kindest to others who want the QPU."""
-    least = min(costs[strategy] for strategy in worth)
-    equals = [strategy for strategy in worth if costs[strategy] <= (1 + EQUAL) * least]
-    return min(
-        equals,
-        key=lambda strategy: (
-            round(mean([trial.qpu_s for trial in tried[strategy]]), 1),
-            PREFERENCE.index(strategy.partition("+")[0]),
-        ),
-    )
+def _still_worth(tried: dict[str, list[Trial]], value: float, dearer: float) -> list[str]:
+    """Who may be the cheapest in the end; of those that cost the same, who is kindest to others who want the QPU."""
+    costs = {strategy: _cost(trials, value) for strategy, trials in tried.items()}
+    kept: list[str] = []
+    for strategy in sorted(costs, key=lambda strategy: _unkindness(strategy, tried[strategy])):
+        is_new = all(abs(costs[strategy] - costs[other]) > EQUAL * costs[other] for other in kept)
+        if is_new and costs[strategy] <= dearer * (1 + EQUAL) * min(costs.values()):
+            kept.append(strategy)
+    return kept
+
+
+def _unkindness(strategy: str, trials: list[Trial]) -> tuple[float, int]:
+    return round(mean([trial.qpu_s for trial in trials]), 1), PREFERENCE.index(strategy.partition("+")[0])
 
 
 def _reason(estimates: list[Estimate], quantum_s: float, wait_s: float) -> str:
@@ -171,6 +176,8 @@ def _reason(estimates: list[Estimate], quantum_s: float, wait_s: float) -> str:
     facts = f"a quantum result takes {human_s(quantum_s)} and nodes take {human_s(wait_s)} to come"
     chosen = estimates[0]
     other = next((each for each in estimates if each.dearer > EQUAL), None)
+    if len(estimates) == 1:
+        return f"{facts}; no other strategy was tried"
     if other is None:
         return f"{facts}: all strategies cost the same, and this one leaves the most to others"
     later_s = round(other.wall_s.mean - chosen.wall_s.mean, 1)

@@ -15,7 +15,8 @@ from qloom.journal.durations import human_s
 from qloom.journal.file import Event
 from qloom.journal.handed import since_handed_on
 from qloom.journal.replay import Past
-from qloom.runner import Plan, plan_of, read_profile
+from qloom.plan import Plan, plan_of
+from qloom.runner import read_profile
 from qloom.strategies import STRATEGIES
 
 MOST_EVENTS = 5000  # a longer journal is not replayed in passing
@@ -35,9 +36,9 @@ class Instead:
         if self.cheaper < WORTH:
             return "replayed in virtual time, no other strategy costs less"
         return (
-            f"replayed in virtual time, {self.strategy} costs {self.cheaper:.0%} less: "
-            f"{human_s(self.best.turnaround_s)} and {self.best.node_s:.1f} node-seconds, "
-            f"not {human_s(self.own.turnaround_s)} and {self.own.node_s:.1f}"
+            f"replayed in virtual time, this run takes {human_s(self.own.turnaround_s)} and {self.own.node_s:.1f} "
+            f"node-seconds, {self.strategy} {human_s(self.best.turnaround_s)} and {self.best.node_s:.1f}: "
+            f"{self.cheaper:.0%} less cost"
         )
 
 

@@ -47,7 +47,7 @@ def run_trial(
     qpu_wait_s: float = 0.0,
 ) -> Trial:
     """Run all jobs of a plan; raises what they raise. `qpu_wait_s` is the queue of others at each quantum call."""
-    cluster = replace(plan.site, broker=None, nodes=max(plan.site.nodes, crowd.nodes or 0))
+    cluster = replace(plan.site, broker=None, cluster_nodes=max(len(plan.site.node_names), crowd.nodes or 0))
     return entry.execute(lambda clock: _main(plan, cluster, durations, crowd, seed, known, qpu_wait_s, clock), 0, 0)  # type: ignore[no-any-return]
 
 

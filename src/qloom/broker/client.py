@@ -86,12 +86,20 @@ class BrokerClient:
         return view if view["state"] == "open" else await self.wait_open(view["id"])
 
     async def ask_session(
-        self, device: str, hold: str = "share", job: str | None = None, key: str | None = None
+        self,
+        device: str,
+        hold: str = "share",
+        job: str | None = None,
+        key: str | None = None,
+        slurm_job: str | None = None,
     ) -> View:
-        """Ask for a device or a share of it; it is open at once, or later. Inside a Slurm job, its id is told."""
+        """Ask for a device or a share of it; it is open at once, or later.
+
+        `slurm_job` is the Slurm job that holds the share; if it is not given, the one around this process.
+        """
         key = key or uuid.uuid4().hex
         form = {"device": device, "hold": hold, "project": self._project, "job": job, "key": key}
-        form["slurm_job"] = os.environ.get("SLURM_JOB_ID")
+        form["slurm_job"] = slurm_job or os.environ.get("SLURM_JOB_ID")
         form = {name: value for name, value in form.items() if value is not None}
         return dict(await self._transport.ask("POST", "/v1/sessions", form))
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import ipaddress
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from qloom.broker.devices.base import Device
 from qloom.broker.policies import POLICIES
 from qloom.broker.promise import DeviceSpec, shares_for
 from qloom.broker.slurm import Account
 from qloom.errors import InputError
 from qloom.journal.home import home
+
+MakeDevice = Callable[[Mapping[str, Any]], Device]
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -74,7 +77,8 @@ class SlurmPart(Part):
 
     projects: bool = False  # its accounts are projects, its users their members, its fairshare their weights
     require_job: bool = False  # a session needs a running job of the caller that holds as many shares
-    gres: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(:[A-Za-z0-9_]+)?$")] = "qpu"
+    gres: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(:[A-Za-z0-9_-]+)?$")] = "qpu"
+    check_s: Positive = 30.0  # how often sessions are closed whose job holds their share no longer
     refresh_s: Positive = 300.0
     timeout_s: Positive = 10.0  # of one command
 
@@ -189,6 +193,18 @@ def read_config(path: Path | None) -> BrokerConfig:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML: {error}") from None
     return config_from(values, str(path))
+
+
+def devices_of(config: BrokerConfig, make_device: MakeDevice) -> list[Device]:
+    """The devices that a config describes, none of them started."""
+    devices = [make_device(values) for values in config.devices]
+    names = [device.description.name for device in devices]
+    if len(names) != len(dict.fromkeys(names)):
+        raise InputError(f"two devices have the same name: {', '.join(names)}")
+    for name in config.promises:
+        if name not in names:
+            raise InputError(f"promises.{name}: there is no such device", hint=f"there is: {', '.join(names)}")
+    return devices
 
 
 def config_from(values: dict[str, Any], origin: str) -> BrokerConfig:

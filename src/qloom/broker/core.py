@@ -58,10 +58,10 @@ class QueueCore(QueueState):
                 device, actions = self._finish(event, now_us)
             case SessionRequested():
                 device = self._request(event)
-            case SessionClosed(name):
+            case SessionClosed(name, why):
                 if name not in self._sessions:
                     return []
-                device, actions = self._close(name, now_us)
+                device, actions = self._close(name, "its session was closed" + (f": {why}" if why else ""))
             case DeviceUp(name, up):
                 device = self._device(name)
                 device.up = up
@@ -216,13 +216,13 @@ class QueueCore(QueueState):
         device.requests.append(event.session)
         return device
 
-    def _close(self, name: str, now_us: int) -> tuple[DeviceLine, list[Action]]:
+    def _close(self, name: str, why: str) -> tuple[DeviceLine, list[Action]]:
         session = self._sessions.pop(name)
         device = self._device(session.requested.device)
-        actions: list[Action] = [self._end(task, "cancelled", "its session was closed") for task in session.tasks]
+        actions: list[Action] = [self._end(task, "cancelled", why) for task in session.tasks]
         for task in list(device.executing):
             if self._tasks[task].submitted.session == name:
-                actions += self._stop(self._tasks[task], "cancelled", "its session was closed")
+                actions += self._stop(self._tasks[task], "cancelled", why)
         device.open.pop(name, None)
         if name in device.requests:
             device.requests.remove(name)

@@ -76,6 +76,7 @@ class SessionClosed:
     """A session is over, or no longer wanted; its queued tasks are cancelled."""
 
     session: str
+    why: str = ""  # if nobody asked for it
 
 
 @dataclass(frozen=True)

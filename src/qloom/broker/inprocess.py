@@ -112,7 +112,7 @@ class InProcessBroker:
 
     # Sessions
 
-    async def open_session(self, device: str, hold: QpuHold, job: str) -> Session:
+    async def open_session(self, device: str, hold: QpuHold, job: str, engine_id: str | None = None) -> Session:
         """Wait in line for a session; if the caller is cancelled, the request is withdrawn."""
         self._require_return(device)
         self._sessions_made += 1

@@ -28,8 +28,11 @@ class BrokerPort(Protocol):
     def expected_wait_s(self, name: str, session: str | None = None) -> float | None:
         """Seconds until a new task would start; None while the device is away, or held by another session."""
 
-    async def open_session(self, device: str, hold: QpuHold, job: str) -> Session:
-        """Wait in line for a session; if the caller is cancelled, the request is withdrawn."""
+    async def open_session(self, device: str, hold: QpuHold, job: str, engine_id: str | None = None) -> Session:
+        """Wait in line for a session; if the caller is cancelled, the request is withdrawn.
+
+        `engine_id` is what the engine calls the allocation that it belongs to (a Slurm job).
+        """
 
     async def run(self, work: QuantumWork, device: str, session: Session | None, recorder: Recorder) -> Any:
         """Queue a payload and wait for its answer; if the caller is cancelled, so is the task."""

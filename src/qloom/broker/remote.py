@@ -104,9 +104,9 @@ class RemoteBroker:
 
     # Sessions
 
-    async def open_session(self, device: str, hold: QpuHold, job: str) -> Session:
+    async def open_session(self, device: str, hold: QpuHold, job: str, engine_id: str | None = None) -> Session:
         """Wait in line for a session; if the caller is cancelled, the request is withdrawn."""
-        asking = asyncio.ensure_future(self._ask_session(device, hold.value, job))
+        asking = asyncio.ensure_future(self._ask_session(device, hold.value, job, engine_id))
         try:
             view = await self._client.wait_open((await asyncio.shield(asking))["id"])
         except asyncio.CancelledError:
@@ -117,15 +117,16 @@ class RemoteBroker:
         session = self._sessions[view["id"]] = RemoteSession(self, view["id"], device, hold)
         return session
 
-    async def _ask_session(self, device: str, hold: str, job: str) -> View:
+    async def _ask_session(self, device: str, hold: str, job: str, engine_id: str | None) -> View:
         """A new one; a run that was killed and resumed takes over what it held."""
         label = f"{self._run}/{job}"
         while self._resumable:
             count = self._asked[label] = self._asked.get(label, 0) + 1
-            view = await self._client.ask_session(device, hold, label, f"{label}.{device}.{hold}.{count}")
+            key = f"{label}.{device}.{hold}.{count}"
+            view = await self._client.ask_session(device, hold, label, key, engine_id)
             if view["state"] != "closed":
                 return view
-        return await self._client.ask_session(device, hold, label)
+        return await self._client.ask_session(device, hold, label, slurm_job=engine_id)
 
     async def close_session(self, session: str) -> None:
         """End a session at once. May be called again."""
@@ -227,7 +228,7 @@ def _form(work: QuantumWork, device: View) -> View:
         raise PayloadError(
             "a quantum command talks to a device itself, so it cannot pass through a broker",
             job=work.job,
-            hint="run this job file without --broker",
+            hint="run this job file without --broker, and without $QLOOM_BROKER",
         )
     if payload.kind == "qubo":
         number = {variable: index for index, (variable, _) in enumerate(body["linear"])}

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from qloom.broker.auth import PEER, Authenticator
 from qloom.broker.clock import ServiceClock
-from qloom.broker.config import BrokerConfig, split_address
+from qloom.broker.config import BrokerConfig, MakeDevice, devices_of, split_address
 from qloom.broker.devices.base import Device
 from qloom.broker.http import make_app
 from qloom.broker.members import Members, kept_accounts, projects_of
@@ -32,7 +32,6 @@ from qloom.errors import InputError
 
 LOG = logging.getLogger("qloom.broker")
 HOOK_S = 30.0
-MakeDevice = Callable[[Mapping[str, Any]], Device]
 
 
 def serve(config: BrokerConfig, make_device: MakeDevice | None = None) -> None:
@@ -100,13 +99,8 @@ class _Server(uvicorn.Server):
 @contextlib.asynccontextmanager
 async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterator[Broker]:
     """A broker as a config describes it, started."""
-    devices = [make_device(values) for values in config.devices]
+    devices = devices_of(config, make_device)
     names = [device.description.name for device in devices]
-    if len(names) != len(dict.fromkeys(names)):
-        raise InputError(f"two devices have the same name: {', '.join(names)}")
-    for name in config.promises:
-        if name not in names:
-            raise InputError(f"promises.{name}: there is no such device", hint=f"there is: {', '.join(names)}")
     store = Store(config.store_path)
     promised = {name: wait_s for name in names if (wait_s := config.promised_wait_s(name)) is not None}
     broker = Broker(
@@ -133,7 +127,7 @@ async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterato
 
 def slurm_site(config: BrokerConfig) -> SlurmSite:
     """Slurm, as a config says."""
-    return SlurmSite(config.slurm.gres, config.slurm.timeout_s)
+    return SlurmSite(config.slurm.gres, config.slurm.timeout_s, config.slurm.check_s)
 
 
 def authenticator(config: BrokerConfig) -> Authenticator:

@@ -63,6 +63,8 @@ class Broker(SessionDesk, TaskDesk):
             for name in self.devices:
                 self.spawn(self._watch(name))
             self.spawn(self._keep_tidy())
+            if self.slurm is not None:
+                self.spawn(self._keep_checked(self.slurm.check_s))
 
     # Devices
 
@@ -184,6 +186,11 @@ class Broker(SessionDesk, TaskDesk):
             await self.clock.sleep(TIDY_S)
             self.tidy()
 
+    async def _keep_checked(self, every_s: float) -> None:
+        while True:
+            await self.clock.sleep(every_s)
+            await self.check_jobs()
+
     def _tell_device(self, name: str) -> None:
         state = "drained" if self.drained[name] else self.states[name]
         self.feed.tell({"event": "device", "device": name, "state": state, "up": self._is_up(name)})
@@ -196,8 +203,7 @@ class Broker(SessionDesk, TaskDesk):
         busy = {task.submitted.session: None for task in self.live.values()}
         for session in list(self.sessions.values()):
             if session.id not in busy and now_us - session.used_us > self.session_idle_s * 1e6:
-                LOG.info("session %s was not used for %g s and is closed", session.id, self.session_idle_s)
-                self.close_now(session)
+                self.close_now(session, f"it was not used for {self.session_idle_s:g} s")
         before_us = now_us - round(self.keep_s * 1e6)
         if self.store.row("SELECT 1 FROM tasks WHERE ended_us < ? LIMIT 1", before_us) is not None:
             old = "(SELECT id FROM tasks WHERE ended_us < ?)"

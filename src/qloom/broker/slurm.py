@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pwd
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from qloom.broker.problems import Forbidden, Unavailable
@@ -13,6 +13,8 @@ from qloom.broker.records import Caller
 from qloom.errors import Refused
 
 LEAST_WEIGHT = 0.001  # of an account whose fairshare is 0
+SHOWN = "JobID:|,UserID:|,State:|,tres-alloc:|,HetJobID:|"
+HOLD = ("RUNNING", "SUSPENDED")  # states in which a job keeps its shares
 
 
 @dataclass(frozen=True)
@@ -40,18 +42,36 @@ def read_accounts(text: str) -> dict[str, Account]:
     return {name: Account(weights.get(name, 1.0), tuple(users)) for name, users in members.items()}
 
 
-def read_held(text: str, gres: str) -> list[tuple[int, str, int]]:
-    """User id, state and count of a gres, of each component of a job, as `squeue` was asked for them.
+@dataclass(frozen=True)
+class Holding:
+    """What a job holds, or one component of a het job."""
+
+    job: str  # the whole job
+    uid: int
+    state: str
+    tres: str
+
+    def shares(self, gres: str, device: str, *, alone: bool) -> int:
+        """Shares of a device: its name is the type of the gres. Those without a type are the only device's."""
+        counts = {name: int(count) for name, count in re.findall(r"(?:^|,)gres/([^=,]+)=(\d+)", self.tres)}
+        typed = gres if ":" in gres else f"{gres}:{device}"
+        if typed in counts or not (alone or device == gres) or ":" in gres:
+            return counts.get(typed, 0)
+        of_others = sum(count for name, count in counts.items() if name.startswith(f"{gres}:"))
+        return max(0, counts.get(gres, 0) - of_others)
+
+
+def read_holdings(text: str) -> list[Holding]:
+    """What `squeue` prints if it is asked for `SHOWN`.
 
     Only fields that no user can write are read: names and comments of jobs could say anything.
     """
-    rows = []
+    found = []
     for line in text.splitlines():
-        _job, uid, state, tres, *_ = f"{line}||||".split("|")
-        count = re.search(rf"(?:^|,)gres/{re.escape(gres)}=(\d+)", tres)
+        job, uid, state, tres, leader, *_ = f"{line}|||||".split("|")
         if uid.isdigit():
-            rows.append((int(uid), state, int(count[1]) if count else 0))
-    return rows
+            found.append(Holding(leader if leader.isdigit() and int(leader) else job, int(uid), state, tres))
+    return found
 
 
 @dataclass(frozen=True)
@@ -60,22 +80,32 @@ class SlurmSite:
 
     gres: str = "qpu"
     timeout_s: float = 10.0
+    check_s: float = 30.0  # how often it is asked whether jobs still hold what their sessions use
     environment: Mapping[str, str] | None = field(default=None, repr=False)
 
     async def accounts(self) -> dict[str, Account]:
         """All accounts with their members."""
         return read_accounts(await self._ask("sacctmgr", "-nP", "show", "assoc", "format=account,user,fairshare"))
 
-    async def shares_of(self, who: Caller, job: str) -> int:
+    async def shares_of(self, who: Caller, job: str, device: str, *, alone: bool) -> int:
         """How many shares a running job of the caller holds; raises if it is not theirs, or does not run."""
-        text = await self._ask("squeue", "-h", "-t", "all", "-j", job, "-O", "JobID:|,UserID:|,State:|,tres-alloc:|")
-        rows, uid = read_held(text, self.gres), _uid_of(who)
-        if not any(owner == uid for owner, _, _ in rows):  # one that is not there looks like somebody else's
+        uid = _uid_of(who)
+        own = [part for part in await self.holdings(job) if part.uid == uid]
+        if not own:  # one that is not there looks like somebody else's
             raise Forbidden(f"user {who.user} has no Slurm job {job}")
-        running = [count for owner, state, count in rows if owner == uid and state == "RUNNING"]
+        running = [part for part in own if part.state == "RUNNING"]
         if not running:
-            raise Refused(f"Slurm job {job} does not run: it is {rows[0][1]}", hint="open the session inside the job")
-        return sum(running)
+            hint = "open the session inside the job"
+            raise Refused(f"Slurm job {job} does not run: it is {own[0].state}", hint=hint)
+        return self.shares(running, device, alone=alone)
+
+    def shares(self, held: Iterable[Holding], device: str, *, alone: bool) -> int:
+        """How many shares of a device are among what is held; `alone` if the broker has no other device."""
+        return sum(part.shares(self.gres, device, alone=alone) for part in held)
+
+    async def holdings(self, *jobs: str) -> list[Holding]:
+        """What jobs hold, by one call for all of them; those that Slurm has forgotten are left out."""
+        return read_holdings(await self._ask("squeue", "-h", "-t", "all", "-j", ",".join(jobs), "-O", SHOWN))
 
     async def _ask(self, *command: str) -> str:
         try:

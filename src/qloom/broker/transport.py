@@ -10,13 +10,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from qloom.broker.config import default_address
+from qloom.broker.extra import require_extra
 from qloom.broker.munge import Munge, statement
 from qloom.broker.problems import BY_NAME, NoBroker
 from qloom.errors import InputError, QloomError
 from qloom.journal.home import home
+
+try:
+    import httpx
+except ModuleNotFoundError:
+    require_extra()
+    raise
 
 LOG = logging.getLogger("qloom.broker")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0

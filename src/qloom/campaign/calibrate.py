@@ -1,9 +1,8 @@
 """Fits the calibrated values of a campaign to its published table: the cells are run, again and again.
 
 A damped least-squares fit (Levenberg and Marquardt) over relative errors in per cent, or in published standard
-deviations where those are larger. Each value is drawn a little
-towards its prior, so that two values that only show as a sum do not drift apart. No randomness: the same table
-gives the same values.
+deviations where those are larger. Each value is drawn a little towards its prior, so that two values that only show
+as a sum do not drift apart. No randomness: the same table gives the same values.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from numpy.typing import NDArray
 
 from qloom.campaign.cells import expand, published_for
 from qloom.campaign.figures import figures_of
+from qloom.campaign.loadplan import LoadPlan
 from qloom.campaign.model import Campaign, Label
 from qloom.campaign.plans import Conditions, plan_for
 from qloom.campaign.read import resolve
-from qloom.campaign.workloads import LoadPlan
 from qloom.errors import InputError
 from qloom.runner import execute
 

@@ -6,15 +6,17 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from qloom.campaign.loadtable import figures_for
 from qloom.campaign.model import Calibrated, Campaign, Label, Setting
 from qloom.campaign.read import included, resolve
+from qloom.campaign.workload import figures_for
 from qloom.errors import InputError
 from qloom.strategies import parse_strategy
 
-_RUN, _QPU = ("program", "strategy", "engine", "world", "jobs"), ("technology", "shots", "shares", "lanes")
-SCALARS = (*_RUN, "nodes", "job_nodes", *_QPU)
 PARAMETER = "parameters."
+SCALARS = (  # keys of a setting that may be axes by themselves
+    *("program", "strategy", "engine", "world", "jobs", "nodes", "job_nodes"),
+    *("technology", "shots", "shares", "lanes"),
+)
 MAPPED = "cost_node_s"  # what a map compares
 
 
@@ -146,8 +148,7 @@ def _require_map(campaign: Campaign, name: str) -> None:
 
 
 def _require_options(cells: list[Cell], name: str) -> None:
-    strategies = [part for cell in cells for part in (cell.setting.strategy or "offload").split(",")]
-    names = dict.fromkeys(part.partition("+")[0] for part in strategies)
+    names = [name for cell in cells for name in cell.setting.strategy_names]
     for strategy, options in ((key, value) for cell in cells for key, value in cell.setting.options.items()):
         if strategy not in names:
             continue  # options for a strategy that --strategies may bring in later

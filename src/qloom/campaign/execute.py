@@ -6,13 +6,12 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from qloom.campaign.cells import Cell, expand
+from qloom.campaign.loadplan import LoadPlan
 from qloom.campaign.manifest import manifest_of
 from qloom.campaign.plans import plan_for
 from qloom.campaign.store import Asked, Store
-from qloom.campaign.workloads import LoadPlan
 from qloom.errors import JobError, JournalError
 from qloom.journal import home
 from qloom.journal.file import FILE_NAME, Event
@@ -44,7 +43,8 @@ def carry_out(asked: Asked, told: Told, listener: Callable[[Event], None] | None
             if not is_mine:
                 continue
             told(place, len(pieces), f"{cell.id}, repeat {repeat + 1}")
-            outcome = _run(plan, listener)
+            with home.part_of(asked.name):
+                outcome = _run(plan, listener)
             if outcome.errors:
                 failed.append(f"{cell.id}, repeat {repeat + 1} ({outcome.run}): {outcome.errors[0]}")
             else:
@@ -88,13 +88,13 @@ def _journal_again(plan: Plan | LoadPlan) -> bytes:
 
 
 @contextmanager
-def _another_home() -> Iterator[Path]:
+def _another_home() -> Iterator[None]:
     """A place for runs that are thrown away."""
     before = os.environ.get("QLOOM_HOME")
     with tempfile.TemporaryDirectory(prefix="qloom-verify-") as place:
         os.environ["QLOOM_HOME"] = place
         try:
-            yield Path(place)
+            yield
         finally:
             if before is None:
                 del os.environ["QLOOM_HOME"]

@@ -8,11 +8,6 @@ from qloom.journal.accounting import History, Interval, account, read_history
 from qloom.journal.file import Event
 from qloom.journal.measured import measured
 
-QUIRKS = {
-    "baseline-double-is-a-sum": "two jobs under offload count as the sum of their own wall times",
-    "workflow-bills-used-nodes": "a step of a workflow is billed for the nodes that ran a task, not for all it held",
-}
-
 
 def figures_of(events: Sequence[Event], quirks: Sequence[str] = ()) -> dict[str, float]:
     """All figures of a run; `wall_s` and `node_s` as billed, `wall_s_honest` and `node_s_held` without quirks."""

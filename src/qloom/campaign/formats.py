@@ -13,8 +13,20 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from qloom.campaign.cells import calibrated_of
 from qloom.campaign.rows import Results, claims_of, differences_of, report_of, rows_of
 
+Column = tuple[str, str]  # the key of a row, and its heading
+
+TERMINAL = 80
+TELLING_SD = 0.01  # published deviations that are smaller take room and say little
+WRAPPED = ("claim",)
+CLAIM_COLUMNS = [
+    ("claim", "claim"),
+    ("published_percent", "paper says"),
+    ("of_published_table", "its table"),
+    ("percent", "here"),
+]
 HEADINGS = {
     "wall_s": "wall s",
     "node_s": "node-s",
@@ -39,7 +51,7 @@ HEADINGS = {
 }
 
 
-def columns_of(results: Results) -> list[tuple[str, str]]:
+def columns_of(results: Results) -> list[Column]:
     """Key and heading of what a reader sees: axes, figures, and what was published."""
     rows = rows_of(results)
     scaled = results.asked.conditions.scale != 1
@@ -75,7 +87,7 @@ def as_text(results: Results) -> Group:
     parts: list[Any] = []
     if not results.campaign.claims:  # their cells are tables of the campaigns that they come from
         parts += _rich(results.campaign.title, columns_of(results), rows_of(results))
-    if results.campaign.repeats > 1 and (differences := differences_of(results)):
+    if differences := telling_differences(results):
         parts += _rich("Differences, paired by seed", difference_columns(differences), differences)
     if claims := claims_of(results):
         parts += _rich("Claims, in per cent", CLAIM_COLUMNS, claims)
@@ -92,21 +104,15 @@ def printed(results: Results) -> str:
     return captured.get()
 
 
-def difference_columns(differences: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def telling_differences(results: Results) -> list[dict[str, Any]]:
+    """Differences that come with an interval: those of several repeats."""
+    return differences_of(results) if results.campaign.repeats > 1 else []
+
+
+def difference_columns(differences: Sequence[Mapping[str, Any]]) -> list[Column]:
     """Axes, whom it is compared with, and one column a figure."""
     keys = [key for key in differences[0] if not key.endswith("_ci95")]
     return [(key, HEADINGS.get(key.removesuffix("_difference"), key)) for key in keys]
-
-
-TERMINAL = 80
-TELLING_SD = 0.01  # published deviations that are smaller take room and say little
-WRAPPED = ("claim",)
-CLAIM_COLUMNS = [
-    ("claim", "claim"),
-    ("published_percent", "paper says"),
-    ("of_published_table", "its table"),
-    ("percent", "here"),
-]
 
 
 def remarks(results: Results) -> list[str]:
@@ -121,7 +127,7 @@ def remarks(results: Results) -> list[str]:
     return lines
 
 
-def _rich(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _rich(title: str, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> list[Any]:
     """A table no wider than a terminal, and a line that names what had no room."""
     shown_columns = list(_that_fit(columns, rows))
     table = Table(title=title, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
@@ -134,7 +140,7 @@ def _rich(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Mapping
     return [table, Text(f"not shown for want of room: {left_out}")] if left_out else [table]
 
 
-def _that_fit(columns: Sequence[tuple[str, str]], rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+def _that_fit(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> Iterator[Column]:
     width = 0
     for key, heading in columns:
         cells = [] if key in WRAPPED else [len(shown(row, key)) for row in rows]
@@ -165,16 +171,13 @@ def as_markdown(results: Results) -> str:
     parts = [f"# {campaign.title}", ""]
     parts += [f"{line}\n" for line in (campaign.source, campaign.notes) if line]
     parts += [_markdown(columns_of(results), rows_of(results))]
-    if campaign.repeats > 1 and (differences := differences_of(results)):
+    if differences := telling_differences(results):
         parts += ["## Differences, paired by seed\n", _markdown(difference_columns(differences), differences)]
     if claims := claims_of(results):
         columns = [*CLAIM_COLUMNS, ("figure", "figure"), ("definition", "definition")]
         parts += ["## Claims, in per cent\n", _markdown(columns, claims)]
-    calibrated = report_of(results).get("calibrated", {})
-    if calibrated:
-        rows = [
-            {"name": n, "value": f"{entry['value']:g}", "origin": entry["origin"]} for n, entry in calibrated.items()
-        ]
+    if calibrated := calibrated_of(campaign):
+        rows = [{"name": n, "value": f"{entry.value:g}", "origin": entry.origin} for n, entry in calibrated.items()]
         parts += ["## Calibration\n", _markdown([(key, key) for key in rows[0]], rows)]
     parts += ["## Manifest\n"]
     parts += [f"- {name}: {_plain(value)}" for name, value in results.manifest.items() if name != "calibration"]
@@ -188,7 +191,7 @@ def _plain(value: Any) -> str:
     return ", ".join(str(item) for item in value) if isinstance(value, list) else str(value)
 
 
-def _markdown(columns: Sequence[tuple[str, str]], rows: Sequence[Mapping[str, Any]]) -> str:
+def _markdown(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [" | ".join(["", *(heading for _, heading in columns), ""]).strip(), "|" + "---|" * len(columns)]
     for row in rows:
         cells = (shown(row, key).replace("|", "\\|") for key, _ in columns)

@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import Any
 
 from qloom.campaign.cells import calibrated_of
-from qloom.campaign.figures import QUIRKS
+from qloom.campaign.model import QUIRKS
 from qloom.campaign.plans import SEED_DISTANCE
 from qloom.campaign.store import Asked
 from qloom.version import __version__
@@ -24,19 +24,19 @@ def lock_hash() -> str:
 
 def manifest_of(asked: Asked) -> dict[str, Any]:
     """Version, lock hash, seeds, calibration, quirks, conditions and host."""
-    campaign = asked.campaign()
+    campaign, as_in_file = asked.campaign(), "as in the campaign file"
     return {
         "campaign": asked.name,
         "qloom": __version__,
         "lock_sha256": lock_hash(),
         "python": platform.python_version(),
         "seeds": [campaign.seed + SEED_DISTANCE * repeat for repeat in range(campaign.repeats)],
-        "calibrated_to": asked.part or "as in the campaign file",
+        "calibrated_to": asked.part or as_in_file,
         "calibration": {name: entry.value for name, entry in calibrated_of(campaign).items()},
         "quirks": {name: QUIRKS[name] for name in campaign.quirks},
-        "world": asked.conditions.world or "as in the campaign file",
+        "world": asked.conditions.world or as_in_file,
         "scale": asked.conditions.scale,
-        "overheads": dict(asked.conditions.overheads or {}) or "as in the campaign file",
+        "overheads": as_in_file if asked.conditions.overheads is None else dict(asked.conditions.overheads),
         "host": platform.node(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 LONG_QUANTUM_S = 1800.0  # "ideal when the quantum portion lasts long (e.g. > 30 min)": workflow
 MUCH_LONGER = 10.0  # "classical part much longer than quantum part": virtual QPU
 ALIKE = 3.0  # "approximately the same duration": malleability
+Winners = dict[tuple[float, float], tuple[str, float]]  # point -> strategy and lead
 SHOTS = 1000  # for the technologies on the margin
 
 
@@ -28,23 +29,8 @@ def draw_map(results: Results) -> Figure:
     x_axis, y_axis = results.campaign.map or ("", "")
     figure = Figure(figsize=(9.0, 6.6), layout="constrained")
     axes = figure.subplots()
-    winners = winners_of(results)
-    xs = sorted({x for x, _ in winners})
-    ys = sorted({y for _, y in winners})
-    colours = colours_of(results)
-    for (x, y), (winner, lead) in winners.items():
-        left, right, low, high = *_edges(xs, x), *_edges(ys, y)
-        axes.fill(
-            [left, right, right, left],
-            [low, low, high, high],
-            color=colours[winner],
-            alpha=0.35 + 0.6 * min(1.0, lead * 4),
-        )
-        axes.text(x, y, f"{100 * lead:.0f}", ha="center", va="center", fontsize=7)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(_edges(xs, xs[0])[0], _edges(xs, xs[-1])[1])
-    axes.set_ylim(_edges(ys, ys[0])[0], _edges(ys, ys[-1])[1])
+    winners, colours = winners_of(results), colours_of(results)
+    _draw_fields(axes, winners, colours)
     axes.set_xlabel(f"{x_axis.removesuffix('_s')} phase, seconds")
     axes.set_ylabel(f"{y_axis.removesuffix('_s')} phase, seconds")
     axes.set_title(
@@ -52,8 +38,6 @@ def draw_map(results: Results) -> Figure:
         fontsize=9,
         loc="left",
     )
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: f"{value:g}")
     _draw_rules(axes)
     _draw_technologies(axes)
     used = dict.fromkeys(winner for winner, _ in winners.values())
@@ -62,7 +46,7 @@ def draw_map(results: Results) -> Figure:
     return figure
 
 
-def winners_of(results: Results) -> dict[tuple[float, float], tuple[str, float]]:
+def winners_of(results: Results) -> Winners:
     """For each point of the map: who costs least, and how much less than the next (0.1: ten per cent)."""
     x_axis, y_axis = results.campaign.map or ("", "")
     points: dict[tuple[float, float], list[Result]] = {}
@@ -76,6 +60,23 @@ def winners_of(results: Results) -> dict[tuple[float, float], tuple[str, float]]
         lead = 1 - best / ranked[1].mean(MAPPED) if len(ranked) > 1 else 0.0
         winners[point] = (ranked[0].strategy, lead)
     return winners
+
+
+def _draw_fields(axes: Axes, winners: Winners, colours: dict[str, str]) -> None:
+    """One field a point, on logarithmic axes: the stronger the colour, the greater the lead."""
+    xs = sorted({x for x, _ in winners})
+    ys = sorted({y for _, y in winners})
+    for (x, y), (winner, lead) in winners.items():
+        left, right, low, high = *_edges(xs, x), *_edges(ys, y)
+        alpha = 0.35 + 0.6 * min(1.0, lead * 4)
+        axes.fill([left, right, right, left], [low, low, high, high], color=colours[winner], alpha=alpha)
+        axes.text(x, y, f"{100 * lead:.0f}", ha="center", va="center", fontsize=7)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(_edges(xs, xs[0])[0], _edges(xs, xs[-1])[1])
+    axes.set_ylim(_edges(ys, ys[0])[0], _edges(ys, ys[-1])[1])
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
 def _edges(values: list[float], value: float) -> tuple[float, float]:

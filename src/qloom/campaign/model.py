@@ -13,6 +13,7 @@ from qloom.strategies import parse_strategy
 Text = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[FiniteFloat, Field(ge=0)]
 Label = str | int | FiniteFloat
+USUAL_STRATEGY = "offload"
 JOB_FIGURES = (
     "wall_s",
     "node_s",
@@ -41,7 +42,12 @@ LOAD_FIGURES = (  # of cells that have a workload
 )
 FIGURES = tuple(dict.fromkeys((*JOB_FIGURES, *LOAD_FIGURES)))
 Figure = Literal[FIGURES]  # type: ignore[valid-type]  # the names above
-Quirk = Literal["baseline-double-is-a-sum", "workflow-bills-used-nodes"]
+QUIRKS = {  # ways of accounting of a paper, and what they mean
+    "baseline-double-is-a-sum": "two jobs under offload count as the sum of their own wall times",
+    "workflow-bills-used-nodes": "a step of a workflow is billed for the nodes that ran a task, not for all it held",
+}
+QUIRK_NAMES = tuple(QUIRKS)
+Quirk = Literal[QUIRK_NAMES]  # type: ignore[valid-type]
 
 
 class Checked(BaseModel):
@@ -96,9 +102,19 @@ class Setting(Checked):
     @field_validator("strategy")
     @classmethod
     def _known_strategy(cls, name: str | None) -> str | None:
-        for part in (name or "offload").split(","):
+        for part in (name or USUAL_STRATEGY).split(","):
             parse_strategy(part)
         return name
+
+    @property
+    def strategies(self) -> str:
+        """The strategy of its jobs, or those that they take in turn."""
+        return self.strategy or USUAL_STRATEGY
+
+    @property
+    def strategy_names(self) -> list[str]:
+        """The same one by one, without how they hold the QPU."""
+        return list(dict.fromkeys(part.partition("+")[0] for part in self.strategies.split(",")))
 
     def changed_by(self, other: Setting) -> Setting:
         """This setting with what the other one says on top; tables are merged."""

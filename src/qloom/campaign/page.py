@@ -6,9 +6,10 @@ import re
 from html import escape
 from typing import Any
 
+from qloom.campaign.cells import calibrated_of
 from qloom.campaign.charts import TIMELINES_AT_MOST, bars, drawing_of, nodes_over_time, telling
-from qloom.campaign.formats import CLAIM_COLUMNS, columns_of, difference_columns, shown
-from qloom.campaign.rows import Results, claims_of, differences_of, report_of, rows_of
+from qloom.campaign.formats import CLAIM_COLUMNS, Column, columns_of, difference_columns, shown, telling_differences
+from qloom.campaign.rows import Results, claims_of, rows_of
 from qloom.journal.looks import INK
 from qloom.journal.page import Table, page
 
@@ -20,8 +21,7 @@ def page_of(results: Results) -> str:
     """The page. It has no script and fetches nothing; every name in it is escaped."""
     campaign = results.campaign
     tables: list[Table] = [("Results", _rows(columns_of(results), rows_of(results)))]
-    if campaign.repeats > 1:
-        differences = differences_of(results)
+    if differences := telling_differences(results):
         tables.append(("Differences, paired by seed", _rows(difference_columns(differences), differences)))
     if claims := claims_of(results):
         tables.append(("Claims, in per cent", _rows([*CLAIM_COLUMNS, ("definition", "definition")], claims)))
@@ -32,7 +32,7 @@ def page_of(results: Results) -> str:
     return (before + "\n".join(sections) + "\n" + mark + after).replace(END, _manifest(results) + END)
 
 
-def _rows(columns: list[tuple[str, str]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _rows(columns: list[Column], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Headings that come twice are told apart by a narrow space, so that a row keeps both."""
     told: list[dict[str, Any]] = []
     for row in rows:
@@ -79,10 +79,8 @@ def _remark(text: str | None) -> str:
 
 
 def _manifest(results: Results) -> str:
-    report = report_of(results)
-    lines = [(name, value) for name, value in report["manifest"].items() if name != "calibration"]
-    lines += [
-        (name, f"{entry['value']:g} ({entry['origin']})") for name, entry in report.get("calibrated", {}).items()
-    ]
+    calibrated = calibrated_of(results.campaign)
+    lines = [(name, value) for name, value in results.manifest.items() if name != "calibration"]
+    lines += [(name, f"{entry.value:g} ({entry.origin})") for name, entry in calibrated.items()]
     entries = "\n".join(f"<dt>{escape(str(name))}</dt><dd>{escape(str(value))}</dd>" for name, value in lines)
     return f"<h2>Manifest and calibration</h2>\n<dl>\n{entries}\n</dl>\n"

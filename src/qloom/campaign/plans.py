@@ -8,17 +8,15 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
-from pydantic.dataclasses import dataclass as checked
-
 from qloom.broker.technologies import technology
 from qloom.campaign.cells import Cell
-from qloom.campaign.loadtable import read_workload
+from qloom.campaign.loadplan import LoadPlan
 from qloom.campaign.model import PoissonArrivals, Setting
-from qloom.campaign.workloads import LoadPlan
+from qloom.campaign.workload import read_workload
 from qloom.errors import InputError
 from qloom.programs.load import load_program
 from qloom.runner import Plan
-from qloom.site import STRICT, Site, site_from
+from qloom.site import Site, site_from
 from qloom.strategies import parse_strategy
 
 SEED_DISTANCE = 1000  # between repeats: jobs of one run have seeds next to each other
@@ -32,18 +30,6 @@ class Conditions:
     world: str | None = None  # None: what its cells say
     scale: float = 1.0  # all times of programs and strategies are multiplied by this, overheads are not
     overheads: Mapping[str, float] | None = None  # measured ones, in place of the campaign's
-
-
-@checked(frozen=True, config=STRICT)
-class SharedSite(Site):
-    """A site with more nodes than one job may hold: `nodes` are those of a job."""
-
-    all_nodes: int = 0
-
-    @property
-    def node_names(self) -> list[str]:
-        """n1, n2, ... of the whole cluster."""
-        return [f"n{number}" for number in range(1, self.all_nodes + 1)]
 
 
 def parse_scale(text: str) -> float:
@@ -60,21 +46,21 @@ def parse_scale(text: str) -> float:
 def plan_for(cell: Cell, seed: int, repeat: int, under: Conditions) -> Plan | LoadPlan:
     """The plan of one repeat. Cells of one repeat have the same seed, so strategies meet the same random numbers."""
     setting = cell.setting
-    strategy = setting.strategy or "offload"
+    strategy = setting.strategies
     world = under.world or setting.world or "virtual"
     overheads = dict(setting.overheads) if under.overheads is None else dict(under.overheads)
     grow_s = overheads.get("grow_s", 0.0)
     own_seed = seed + SEED_DISTANCE * repeat
+    options = _options(setting, under.scale, grow_s)
     if setting.workload:
         if world != "virtual" or under.scale != 1:
             raise InputError(f"{cell.id}: a workload runs in virtual time, and as it is", hint="--world virtual")
-        options = _options(setting, strategy, under.scale, grow_s)
         return LoadPlan(read_workload(setting), strategy, options, _site(setting, overheads), own_seed)
     plan = Plan(
         load_program(setting.program or "phases"),
         _parameters(setting, own_seed, under.scale, grow_s),
         strategy=strategy,
-        options=_options(setting, strategy, under.scale, grow_s),
+        options=options,
         world=world,
         site=_site(setting, overheads if world == "virtual" else {}),  # elsewhere the engine has its own
         jobs=setting.jobs or 1,
@@ -89,19 +75,19 @@ def plan_for(cell: Cell, seed: int, repeat: int, under: Conditions) -> Plan | Lo
 
 
 def _parameters(setting: Setting, seed: int, scale: float, grow_s: float) -> dict[str, Any]:
-    """Of the program. A job that comes when others have grown still does so if times are scaled."""
-    parameters = dict(setting.parameters)
+    """Of the program, its times scaled."""
+    given = dict(setting.parameters)
     if setting.shots is not None:
         kind = technology(setting.technology or "annealer")
-        parameters["quantum_s"] = round(kind.set_up_s + setting.shots * kind.per_shot_s, 6)
+        given["quantum_s"] = round(kind.set_up_s + setting.shots * kind.per_shot_s, 6)
     if isinstance(setting.arrivals, PoissonArrivals):
-        parameters["arrivals_s"] = _by_chance(setting.arrivals.mean_s, setting.jobs or 1, seed)
+        given["arrivals_s"] = _by_chance(setting.arrivals.mean_s, setting.jobs or 1, seed)
     elif setting.arrivals is not None:
-        parameters["arrivals_s"] = list(setting.arrivals)
-    arrivals_s = parameters.get("arrivals_s")
-    parameters = {name: _scaled(value, scale) if name.endswith("_s") else value for name, value in parameters.items()}
-    if isinstance(arrivals_s, list):
-        parameters["arrivals_s"] = [max(_scaled(at_s, scale), min(at_s, grow_s)) for at_s in arrivals_s]
+        given["arrivals_s"] = list(setting.arrivals)
+    parameters = {name: _scaled(value, scale) if name.endswith("_s") else value for name, value in given.items()}
+    if isinstance(given.get("arrivals_s"), list):  # a job that comes when others have grown still does so
+        soonest_s = [min(at_s, grow_s) for at_s in given["arrivals_s"]]
+        parameters["arrivals_s"] = [max(*pair) for pair in zip(parameters["arrivals_s"], soonest_s, strict=True)]
     return parameters
 
 
@@ -122,9 +108,9 @@ def _scaled(value: Any, scale: float) -> Any:
     return round(value * scale, 6)
 
 
-def _options(setting: Setting, strategy: str, scale: float, grow_s: float) -> dict[str, float]:
+def _options(setting: Setting, scale: float, grow_s: float) -> dict[str, float]:
     """Those of the strategies of the cell; a patience that is scaled down still lets a growth succeed."""
-    names = list(dict.fromkeys(part.partition("+")[0] for part in strategy.split(",")))
+    names = setting.strategy_names
     options = {key: value for name in names for key, value in setting.options.get(name, {}).items()}
     if scale == 1:
         return options
@@ -139,10 +125,10 @@ def _site(setting: Setting, overheads: dict[str, float]) -> Site:
     qpu = {"technology": setting.technology, "shares": setting.shares, "lanes": setting.lanes}
     one = {key: value for key, value in qpu.items() if value is not None}
     nodes = setting.nodes or 3
-    values: dict[str, Any] = {"qpus": setting.qpus or [one], "overheads": overheads, "nodes": nodes}
-    site = site_from(values, "the site of a cell")
-    if setting.job_nodes is None or setting.job_nodes == nodes:
-        return site
-    if setting.job_nodes > nodes:
-        raise InputError(f"a job may hold {setting.job_nodes} nodes and the cluster has {nodes}")
-    return SharedSite(nodes=setting.job_nodes, qpus=site.qpus, overheads=site.overheads, all_nodes=nodes)
+    values: dict[str, Any] = {
+        "nodes": setting.job_nodes or nodes,
+        "cluster_nodes": nodes,
+        "qpus": setting.qpus or [one],
+        "overheads": overheads,
+    }
+    return site_from(values, "the site of a cell")

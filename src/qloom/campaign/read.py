@@ -56,10 +56,8 @@ def resolve(raw: Mapping[str, Any], name: str, values: Mapping[str, float] | Non
             f"campaign {name}: calibrated values are tables", hint="[calibrated.NAME] with value and origin"
         )
     known = {key: entry.get("value") for key, entry in given.items()} | dict(values or {})
-    tables = (
-        {**raw, "calibrated": {key: {**entry, "value": known[key]} for key, entry in given.items()}} if given else raw
-    )
-    tables = _put_in(tables, known, name)
+    calibrated = {key: {**entry, "value": known[key]} for key, entry in given.items()}
+    tables = _put_in({**raw, "calibrated": calibrated}, known, name)
     try:
         campaign = Campaign.model_validate(tables)
     except ValidationError as error:

@@ -27,7 +27,7 @@ class Result:
     @property
     def strategy(self) -> str:
         """What its strategy is called in the campaign."""
-        return str(self.cell.axes.get("strategy") or self.cell.setting.strategy or "offload")
+        return str(self.cell.axes.get("strategy") or self.cell.setting.strategies)
 
     def mean(self, figure: str) -> float:
         """Over all repeats."""

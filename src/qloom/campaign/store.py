@@ -104,10 +104,7 @@ class Store:
         claims.mkdir(mode=0o700, exist_ok=True)
         file = os.open(claims / digest(cell, repeat)[:16], os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield (cell, repeat) not in self.done()
-        except BlockingIOError:
-            yield False
+            yield _is_locked(file) and (cell, repeat) not in self.done()
         finally:
             os.close(file)
 
@@ -122,6 +119,15 @@ class Store:
             os.fsync(file)
         finally:
             os.close(file)
+
+
+def _is_locked(file: int) -> bool:
+    """Lock it, unless another process has."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def find_store(text: str) -> Store:

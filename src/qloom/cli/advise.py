@@ -21,8 +21,8 @@ from qloom.cli import running, values
 from qloom.errors import InputError, JournalError
 from qloom.journal import home
 from qloom.journal.file import read_events
+from qloom.plan import Plan, plan_of
 from qloom.programs.load import BUILT_IN, load_program
-from qloom.runner import Plan, plan_of
 
 Subject = Annotated[
     str, typer.Argument(help="A program (as for run), or an earlier run: its id, the start of one, a path, or last.")
@@ -55,7 +55,7 @@ def advise(
     wait: Wait = None,
     value: Value = None,
     strategies: Annotated[str, typer.Option(help="Names separated by commas, or all.")] = "all",
-    samples: Annotated[int, typer.Option(help="Trials of each strategy.", min=1)] = SAMPLES,
+    samples: Annotated[int, typer.Option(help="Most trials of a strategy.", min=1)] = SAMPLES,
     as_json: running.Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the flag.")] = False,
 ) -> None:
@@ -119,10 +119,10 @@ def advice_for(
             crowd, notes = read_queue(plan.site)
         except NoAnswer as silence:
             return abstain(str(silence))
-    if plan.site.broker is not None:
+    if plan.broker is not None:
         from qloom.broker.remote import devices_at
 
-        devices = devices_at(plan.site.broker)
+        devices = devices_at(plan.broker)
         plan = replace(plan, site=plan.site.with_devices(devices))
         qpu_wait_s = min((device["expected_wait_s"] or 0.0 for device in devices if device["up"]), default=0.0)
     with Console(stderr=True, quiet=not shown).status("trying strategies") as status:

@@ -32,6 +32,9 @@ def add_to(parent: typer.Typer) -> None:
 def serve(config: ConfigFile = None, quiet: Quiet = False) -> None:
     """Serve until told to stop; what was accepted outlives a crash."""
     from qloom.broker.config import read_config
+    from qloom.broker.extra import require_extra
+
+    require_extra()
     from qloom.broker.serve import serve as serve_broker
 
     logging.basicConfig(
@@ -64,7 +67,8 @@ def token(
     known_here = not settings.slurm.projects  # otherwise Slurm knows more
     unknown = [one for one in project if known_here and one not in settings.projects]
     if unknown:
-        raise InputError(f"there is no project {unknown[0]}", hint=f"there is: {', '.join(settings.projects)}")
+        other = "" if config is not None else "; or name the broker's config: --config broker.toml"
+        raise InputError(f"there is no project {unknown[0]}", hint=f"there is: {', '.join(settings.projects)}{other}")
     if not project and not admin:
         raise InputError("a token needs a project", hint="--project NAME, or --admin")
     if output is None:
@@ -82,7 +86,7 @@ def token(
 
 @app.command()
 def drain(device: DeviceArgument, as_json: Json = False, quiet: Quiet = False) -> None:
-    """Start nothing new on a QPU; what runs there is finished, what waits goes on waiting."""
+    """Start nothing new on a QPU. What runs there is finished, what waits goes on waiting."""
     _drain(device, True, as_json, quiet)
 
 
@@ -110,7 +114,7 @@ def shares(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Offer another number of vQPUs: more at once, fewer as sessions end."""
+    """Offer another number of vQPUs. More at once, fewer as sessions end."""
     from qloom.cli.qpu import connected
 
     with connected() as broker:
@@ -147,11 +151,14 @@ def reconcile(
 
 @app.command()
 def check(config: ConfigFile = None, as_json: Json = False) -> None:
-    """Check the config, its devices and the store; the broker may be running."""
-    from qloom.broker.config import read_config
+    """Check the config, its devices and the store. The broker may be running."""
+    from qloom.broker.config import devices_of, read_config
+    from qloom.broker.devices.factory import make_device
     from qloom.broker.store import integrity
 
     settings = read_config(config)
+    for device in devices_of(settings, make_device):
+        settings.spec(device.description.name, device.description.lanes)
     problems = integrity(settings.store_path) if settings.store_path.exists() else []
     if as_json:
         print(json.dumps({"store": str(settings.store_path), "problems": problems}))

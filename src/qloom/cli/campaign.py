@@ -40,7 +40,7 @@ def add_to(parent: typer.Typer) -> None:
 
 @app.command("list")
 def list_all(as_json: Json = False) -> None:
-    """The built-in campaigns, and how far campaigns on this machine are."""
+    """List built-in campaigns, and how far those on this machine are."""
     from qloom.campaign.cells import expand
     from qloom.campaign.read import built_in_names, read_raw, resolve
 
@@ -133,7 +133,7 @@ def report(
     ] = "",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; else it is printed.")] = None,
 ) -> None:
-    """What came of a campaign: means, deviations, 95 % intervals, differences, the published table, the manifest."""
+    """What came of a campaign. Means, deviations, 95 % intervals, differences, the published table, the manifest."""
     from qloom.campaign import formats
     from qloom.campaign.rows import read_results
     from qloom.campaign.store import find_store
@@ -172,7 +172,7 @@ def draw(
     what: Annotated[str, typer.Option(help="map, bars or nodes (over time).")] = "auto",
     output: Annotated[Path, typer.Option("--output", "-o", help="The picture: .svg or .png.")] = Path("campaign.svg"),
 ) -> None:
-    """Draw the map of a campaign that has one, its bars, or the nodes that its jobs held over time."""
+    """Draw a campaign. Its map if it has one, its bars, or the nodes that its jobs held over time."""
     from qloom.campaign.charts import drawing_of
     from qloom.campaign.rows import read_results
     from qloom.campaign.store import find_store
@@ -186,7 +186,7 @@ def draw(
 
 @app.command()
 def verify(campaign: DoneArgument = "last", as_json: Json = False) -> None:
-    """Run the virtual cells of a campaign again and compare their journals, byte for byte."""
+    """Run the virtual cells again. Their journals must be the same, byte for byte."""
     from qloom.campaign.execute import verify as verify_store
     from qloom.campaign.store import find_store
 
@@ -208,7 +208,7 @@ def calibrate(
     on: Annotated[str, typer.Option(help="The part of the published table: all, or a name of the campaign.")] = "all",
     as_json: Json = False,
 ) -> None:
-    """Fit the values of a campaign to its published table, and print them as its file has them."""
+    """Fit the values of a campaign to its published table. Prints them as its file has them."""
     from qloom.campaign.calibrate import fit
     from qloom.campaign.read import read_raw
 

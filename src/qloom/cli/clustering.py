@@ -115,7 +115,7 @@ def solve(
     device: Annotated[str, typer.Option(help="analog, digital-analog or mock, for pulser.")] = "analog",
     ignore_weights: Annotated[bool, typer.Option(help="Treat all clusters alike if the device must.")] = False,
 ) -> None:
-    """Solve a QUBO, or write what a gate or a neutral-atom machine needs."""
+    """Solve a QUBO, or write it for gates or neutral atoms."""
     from qloom.clustering.graphfile import read_graph
     from qloom.clustering.output import write_json
 
@@ -150,7 +150,7 @@ def score(
     threads: Threads = 1,
     precision: Precision = "single",
 ) -> None:
-    """Turn an answer into a partition and score it; prints a summary as JSON."""
+    """Turn an answer into a partition and score it. Prints a summary as JSON."""
     import numpy as np
 
     from qloom.clustering import tasks
@@ -190,7 +190,7 @@ def table(
     iterations: Annotated[int, typer.Option(help="Draws of parameters per data set.")] = 10,
     pictures: Annotated[Path | None, typer.Option(help="Also draw the tutorial's pictures into this folder.")] = None,
 ) -> None:
-    """Print the table of the ten toy sets: silhouette / ARI of each clustering and of the aggregations."""
+    """Print the table of the ten toy sets. Silhouette / ARI of each clustering and of the aggregations."""
     from qloom.clustering import table as toys
 
     typer.echo(toys.markdown(toys.toy_table(seed, iterations)))

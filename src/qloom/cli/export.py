@@ -58,7 +58,7 @@ def cwl(
     or_classical: OrClassical = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a program as a CWL workflow with a streamflow.yml: for StreamFlow, cwltool and other CWL engines."""
+    """Write a program as a CWL workflow with a streamflow.yml. For StreamFlow, cwltool and other CWL engines."""
     from qloom.export import flow_of, write_cwl
 
     where = _places(places, site=site, quantum=quantum, broker=broker, device=device, stock=stock or None)
@@ -77,7 +77,7 @@ def sh(
     places: PlacesFile = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write a program as plain sbatch --dependency scripts, for sites without a workflow engine."""
+    """Write a program as plain sbatch --dependency scripts. For sites without a workflow engine."""
     from qloom.export import flow_of, write_shell
 
     where = _places(places, site="slurm", quantum=quantum, broker=broker)
@@ -91,7 +91,7 @@ def crate(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A new folder. [default: crate-RUN]")] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write a run, of any strategy, as a Workflow Run RO-Crate: inputs, outputs, actions with their times."""
+    """Write a run as a Workflow Run RO-Crate. Inputs, outputs, actions with their times; of any strategy."""
     from qloom.export.crate import write_crate
 
     _tell(write_crate(run, output), quiet, "ro-crate-metadata.json describes it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -26,6 +27,8 @@ from qloom.load.sidecar import write_sidecar
 from qloom.load.source import Source
 from qloom.load.swf import write_results_swf, write_swf
 from qloom.schedulers import POLICIES
+
+FIGURES = (".png", ".svg", ".pdf")
 
 app = typer.Typer(help="Simulate a cluster under load: hybrid jobs among rigid ones.", no_args_is_help=True)
 
@@ -87,6 +90,15 @@ def _counts(texts: list[str], what: str) -> dict[str, int]:
     return counts
 
 
+def _require_writable(*paths: Path | None) -> None:
+    """Say now what would otherwise be found out after the simulation."""
+    for path in paths:
+        if path is not None and not path.parent.is_dir():
+            raise InputError(f"cannot write {path}: there is no directory {path.parent}")
+        if path is not None and (path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK)):
+            raise InputError(f"cannot write {path}", hint="name a file in a directory that you can write to")
+
+
 @app.command()
 def run(
     trace: Trace = None,
@@ -120,10 +132,12 @@ def run(
     seed: Seed = 0,
     swf: Annotated[Path | None, typer.Option(help="Write what came of each job, as SWF.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write what came of each job, as CSV.")] = None,
-    figure: Annotated[Path | None, typer.Option(help="Draw turnaround and wait over the load (png, svg).")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw turnaround and wait over the load (png, svg, pdf).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run a workload, once for each load and strategy, and measure what it does to hybrid and to rigid jobs."""
+    """Run a workload and measure what it does to hybrid and rigid jobs. Once for each load and strategy."""
     place = values.make_site(site, nodes if nodes is not None or site is not None else 256, qpu, overheads)
     source = Source(trace, sidecar, jobs)
     names, loads = values.parse_strategies(strategy), _loads(load)
@@ -131,6 +145,9 @@ def run(
     values.require_known(options, names)
     if (swf is not None or csv is not None) and (len(names) * len(loads) > 1 or until_ci is not None):
         raise InputError("--swf and --csv hold one run", hint="name one load and one strategy, without --until-ci")
+    _require_writable(swf, csv, figure)
+    if figure is not None and figure.suffix not in FIGURES:
+        raise InputError(f"--figure {figure}: no figure can be drawn for this", hint=f"use {', '.join(FIGURES)}")
     plain = Load(
         jobs=(),
         site=place,
@@ -170,12 +187,6 @@ def run(
             if metrics.all.turnaround_s.relative > within:
                 known = f"{metrics.all.turnaround_s.relative:.1%}"
                 status.console.print(f"{what}: only within {known} after {most_runs} runs", highlight=False)
-    if swf is not None:
-        write_results_swf(swf, result.records, f"{plain.nodes} nodes under {policy}")
-    if csv is not None:
-        write_csv(csv, result.records)
-    if figure is not None:
-        draw(rows, figure)
     if as_json:
         told_rows = [{"load": factor, "strategy": name, **metrics.as_dict()} for factor, name, metrics in rows]
         print(json.dumps(told_rows))
@@ -183,6 +194,12 @@ def run(
         Console().print(loadtables.one(rows[0][2]))
     else:
         Console().print(loadtables.many(rows))
+    if swf is not None:
+        write_results_swf(swf, result.records, f"{plain.nodes} nodes under {policy}")
+    if csv is not None:
+        write_csv(csv, result.records)
+    if figure is not None:
+        draw(rows, figure)
 
 
 @app.command()
@@ -198,7 +215,7 @@ def make(
     hybrid_largest: Largest = None,
     seed: Seed = 0,
 ) -> None:
-    """Write a trace of the Lublin-Feitelson model, to be looked at, changed and run."""
+    """Write a trace of the Lublin-Feitelson model. It can be looked at, changed and run."""
     share = _share(hybrid, "--hybrid")
     if share and sidecar is None:
         raise InputError("SWF has no room for hybrid phases", hint="--sidecar FILE.jsonl")

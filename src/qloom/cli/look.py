@@ -35,7 +35,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def runs(
-    limit: Annotated[int, typer.Option(help="How many, newest first; 0 for all.")] = 20,
+    limit: Annotated[int, typer.Option(min=0, help="How many, newest first; 0 for all.")] = 20,
+    every: Annotated[bool, typer.Option("--all", help="The cells of campaigns, too.")] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the index of runs anew.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -43,7 +44,7 @@ def runs(
     """List the runs on this machine, newest first."""
     if rebuild:
         home.rebuild_index()
-    rows = home.list_runs(max(0, limit) or None)
+    rows = _as_slurm_says(home.list_runs(limit or None, parts=every))
     if as_json:
         print(json.dumps(rows))
     elif quiet:
@@ -58,8 +59,24 @@ def runs(
             cells = [row.get("strategy"), row.get("world"), row.get("jobs"), row["state"]]
             table.add_row(row["run"], program, *(str(cell if cell is not None else "?") for cell in cells))
         Console().print(table)
-        if (more := len(home.run_names()) - len(rows)) > 0:
+        all_names = home.run_names()
+        wanted = all_names if every else [name for name in all_names if not home.is_part(name)]
+        if (more := len(wanted) - len(rows)) > 0:
             print(f"... and {more} more (--limit 0)")
+        if left_out := len(all_names) - len(wanted):
+            print(f"without {left_out} {'cell' if left_out == 1 else 'cells'} of campaigns (--all)")
+
+
+def _as_slurm_says(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows; of those whose driver is, or will be, a Slurm job, Slurm knows more than the journal."""
+    jobs = [row["slurm_job"] for row in rows if row.get("slurm_job")]
+    if not jobs:
+        return rows
+    from qloom.worlds.slurm.submitted import stages
+
+    states = {"waits": "submitted", "holds": "running", "ended": "killed"}
+    found = stages(jobs)
+    return [{**row, "state": states.get(found.get(str(row.get("slurm_job")), ""), row["state"])} for row in rows]
 
 
 def show(run: RunArgument = "last", as_json: Json = False, quiet: Quiet = False) -> None:

@@ -18,8 +18,6 @@ from typer.main import get_group
 from qloom.errors import InputError, QloomError, closest
 from qloom.version import __version__
 
-INTERRUPTED = "interrupted: go on with qloom resume last"
-
 FILES = {  # the file of each command, in the order of the help
     "run": "running",
     "compare": "running",
@@ -107,14 +105,14 @@ def run() -> None:
     except QloomError as error:
         sys.exit(report([error], as_json))
     except (KeyboardInterrupt, asyncio.CancelledError, typer.Abort):  # Ctrl-C, or asked to terminate
-        sys.exit(_say(INTERRUPTED, 130, as_json))
+        sys.exit(_say(_interrupted(), 130, as_json))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone
         sys.exit(1)
     except typer.Exit as done:
         sys.exit(done.exit_code)
-    except SystemExit as done:
-        sys.exit(_say(INTERRUPTED, 130, as_json) if done.code == 130 else done.code)  # typer's way to end on Ctrl-C
+    except SystemExit as done:  # 130 is typer's way to end on Ctrl-C
+        sys.exit(_say(_interrupted(), 130, as_json) if done.code == 130 else done.code)
     except Exception as error:
         if not hasattr(error, "format_message"):  # click's own errors have one
             raise
@@ -131,6 +129,14 @@ def report(errors: list[QloomError], as_json: bool) -> int:
         for error in errors:
             console.print(f"qloom: {error}", markup=False, soft_wrap=True)
     return max(error.exit_code for error in errors)
+
+
+def _interrupted() -> str:
+    """What Ctrl-C has left, if it has left anything to go on with."""
+    from qloom.journal.home import left_open
+
+    run = left_open()
+    return "interrupted" if run is None else f"interrupted: go on with qloom resume {run}"
 
 
 def _say(message: str, code: int, as_json: bool) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -37,13 +38,20 @@ def run(
     world: Annotated[str, typer.Option(help="local or slurm.")] = "local",
     directory: Annotated[Path, DIRECTORY] = Path("elastic"),
     patience_s: Annotated[float, typer.Option(help="How long a request for nodes may wait in the queue.")] = 60.0,
-    time_limit: Annotated[str, typer.Option("--time", help="Time limit of Slurm allocations.")] = "60",
-    slurm: Annotated[list[str] | None, typer.Option(help="Another argument of salloc; may be repeated.")] = None,
+    site: Annotated[Path | None, typer.Option(help="A site file (TOML): its table [slurm] is read.")] = None,
+    time_limit: Annotated[
+        str | None, typer.Option("--time", help="Time limit of Slurm allocations. [default: the site's, or 60]")
+    ] = None,
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(help="For every allocation: a key of the site's [slurm], key=value, or a word of salloc's."),
+    ] = None,
 ) -> None:
-    """Run an elastic MPI program; inside a Slurm job it starts on that job's nodes.
+    """Run an elastic MPI program. Inside a Slurm job it starts on that job's nodes.
 
     If it is told to stop (SIGTERM), it saves its state at its next safe point; the same command goes on there.
     """
+    from qloom.cli import values
     from qloom.mpi.launch import require_programs
     from qloom.mpi.nodes import LocalNodes, Nodes
     from qloom.mpi.root import Plan, Root
@@ -60,10 +68,11 @@ def run(
     plan = Plan(tuple(program), directory, least, most, start, ranks_per_node, patience_s)
     held: Nodes = LocalNodes()
     if world == "slurm":
+        table = [f"arguments={text}" if text.startswith("-") else text for text in slurm or ()]
+        asked = values.make_site(site, None, [], None, table).slurm
+        asked = replace(asked, time_limit=time_limit or asked.time_limit or "60")
         reap()
-        tag = own_tag("elastic")
-        options = (f"--job-name={tag.job_name(Path(program[0]).stem)}", f"--comment={tag.comment}", *(slurm or ()))
-        held = SlurmNodes(ranks_per_node, options, time_limit)
+        held = SlurmNodes(asked, own_tag("elastic"), Path(program[0]).stem, ranks_per_node)
     if not Root(plan, held).run():
         print(f"stopped; its state is in {directory}: run the same command to go on")
         raise typer.Exit(STOPPED)
@@ -74,7 +83,7 @@ def resize(
     nodes: Annotated[int, typer.Argument(help="Nodes to go on with.")],
     directory: Annotated[Path, DIRECTORY] = Path("elastic"),
 ) -> None:
-    """Ask a running elastic program to have this many nodes from its next safe point on, and no more."""
+    """Ask a running elastic program to have this many nodes. From its next safe point on, and no more."""
     from qloom.mpi.root import ask_to_resize
 
     ask_to_resize(directory, nodes)

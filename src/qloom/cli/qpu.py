@@ -42,7 +42,7 @@ def connected() -> SyncBrokerClient:
 
 @app.command("list")
 def list_devices(as_json: Json = False, quiet: Quiet = False) -> None:
-    """List the QPUs: what they take, how they are, and how long a task would wait."""
+    """List the QPUs, how they are, and how long a task would wait."""
     with connected() as broker:
         rows = broker.devices()
     if as_json:
@@ -106,7 +106,7 @@ def submit(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Submit a payload; prints the task's id, its place in the queue and the expected wait."""
+    """Submit a payload. Prints the task's id, its place in the queue and the expected wait."""
     kind = kind or KINDS.get(file.suffix)
     if kind is None:
         raise InputError(f"{file}: what kind of payload is this?", hint="--kind qubo, openqasm3 or pulser")
@@ -143,9 +143,14 @@ def _read(file: Path, kind: str) -> Any:
     if kind == "openqasm3":
         return text
     try:
-        return json.loads(text)
+        body = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise PayloadError(f"{file} is not JSON: {error}") from None
+    if kind != "qubo" or not (isinstance(body, dict) and isinstance(body.get("linear", {}), dict)):
+        return body  # as devices take it; tables are one of the forms of job files
+    from qloom.jobfile.qubofile import read_qubo
+
+    return read_qubo(str(file), text.encode(), shots=1, seconds=None, device=None).body
 
 
 @app.command()

@@ -17,8 +17,8 @@ from qloom.cli import tables, values
 from qloom.cli.progress import shown
 from qloom.errors import InputError, QloomError
 from qloom.programs.load import load_program
+from qloom.resuming import resume as resume_run
 from qloom.runner import Outcome, Plan, execute
-from qloom.runner import resume as resume_run
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
 
@@ -36,7 +36,10 @@ Qpu = Annotated[
 ]
 Broker = Annotated[
     str | None,
-    typer.Option(help="A broker that has the QPUs: http://HOST:PORT or its unix socket. [default: in process]"),
+    typer.Option(
+        help="A broker that has the QPUs: http://HOST:PORT or its unix socket. "
+        "[default: on Slurm $QLOOM_BROKER; else in process]"
+    ),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 SiteFile = Annotated[Path | None, typer.Option("--site", help="A site file (TOML): nodes, QPUs, watts.")]
@@ -177,7 +180,7 @@ def run_all(plans: list[Plan], *, quiet: bool) -> tuple[list[dict[str, Any]], li
 
 def resume(
     run: Annotated[str, typer.Argument(help="The id of a run, the start of one, a path, or last.")] = "last",
-    driver: Annotated[str, typer.Option(help="Where its driver lives: here, in-job or chain (see submit).")] = "here",
+    driver: Annotated[str, typer.Option(help="Where its driver lives: here, or as in submit.")] = "here",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -20,9 +20,11 @@ def reap(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show them.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Release allocations that your dead drivers have left, running or pending; live ones keep theirs."""
+    """Release allocations that your dead drivers have left. Running or pending ones; live drivers keep theirs."""
     from qloom.worlds.slurm import reap as reaper
+    from qloom.worlds.slurm.facts import require_programs
 
+    require_programs()
     rows = reaper.leaked() if dry_run else reaper.reap()
     found = [{"job": row.id, "name": row.name, "state": row.state.name, "nodes": ",".join(row.nodes)} for row in rows]
     if as_json:

@@ -32,7 +32,7 @@ def config(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A new directory for the files.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the lines that give QPUs to Slurm: slurm.conf, gres.conf, TaskProlog, and the broker's hook."""
+    """Print the lines that give QPUs to Slurm. For slurm.conf, gres.conf, TaskProlog, and the broker's hook."""
     from qloom.slurmsite import parse_qpus, site_files
 
     files = site_files(
@@ -66,7 +66,7 @@ def device_state(
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tell Slurm how a QPU is: away, its node is drained (or its licences reserved) and jobs wait in the queue."""
+    """Tell Slurm how a QPU is. Away, its node is drained (or its licences reserved) and jobs wait in the queue."""
     from qloom.slurmsite import set_device_state
 
     done = set_device_state(device, state, node=node, licence=licence)

@@ -63,6 +63,7 @@ def quantum(
     seconds: Annotated[float | None, typer.Option(help="How long an emulated device takes.")] = None,
     device: Annotated[str | None, typer.Option(help="The broker's device; the least busy unless given.")] = None,
     seed: Annotated[int, typer.Option(help="The seed of the emulation.")] = 0,
+    asked: Annotated[Path | None, typer.Option(help="A file that counts payloads, so that answers differ.")] = None,
     send: Annotated[bool, typer.Option("--send", help="Send it to the broker: $QLOOM_BROKER.")] = False,
 ) -> None:
     """A payload: sent to a QPU by a connector or with --send; otherwise emulated here, or the stand-in is run."""
@@ -71,7 +72,7 @@ def quantum(
     if send:
         print(f"answered by {send_quantum_step(payload, result, shots, seconds, device, instead or [])}")
     else:
-        print(f"answered by {run_quantum_step(payload, result, shots, seconds, instead or [], seed, device)}")
+        print(f"answered by {run_quantum_step(payload, result, shots, seconds, instead or [], seed, device, asked)}")
 
 
 @app.command()

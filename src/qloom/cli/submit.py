@@ -27,7 +27,10 @@ def submit(
     ] = "offload",
     driver: Annotated[
         str,
-        typer.Option(help="in-job: the first node hosts it. chain: none, each phase's job submits the next."),
+        typer.Option(
+            help="in-job: the first node hosts it. beside: one core of its own. "
+            "chain: none, each phase's job submits the next."
+        ),
     ] = "in-job",
     nodes: Annotated[int | None, typer.Option(help="The most nodes that the job may hold. [default: 3]")] = None,
     settings: running.Set = [],  # noqa: B006  typer makes a new one for each call

@@ -57,8 +57,11 @@ def up(
     quiet: Quiet = False,
 ) -> None:
     """Start one, and wait until all its nodes are idle."""
+    from qloom.broker.extra import require_extra
     from qloom.testbed import Settings, Testbed
 
+    if not no_broker:
+        require_extra()
     settings = Settings(nodes, vqpus, cpus, not no_accounting, not no_broker, site, bf_interval)
     begin_s = time.monotonic()
     console = Console(stderr=True, highlight=False)
@@ -105,7 +108,7 @@ def env(name: Name = "default", directory: Directory = None, as_json: Json = Fal
 
 @app.command()
 def status(name: Name = "default", directory: Directory = None, as_json: Json = False, quiet: Quiet = False) -> None:
-    """How its daemons and nodes are; exit code 1 if one is down, with the last lines of its log."""
+    """How its daemons and nodes are. Exit code 1 if one is down, with the last lines of its log."""
     from qloom.cli.broker import table
 
     testbed = _find(name, directory)
@@ -132,7 +135,7 @@ def measure(
     directory: Directory = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, for --overheads.")] = None,
 ) -> None:
-    """Measure what an idle one costs, the scheduler's tick among it, as overheads for virtual time."""
+    """Measure what an idle one costs, as overheads for virtual time. The scheduler's tick is among it."""
     from qloom.cli.running import write_overheads
     from qloom.site import Site
 

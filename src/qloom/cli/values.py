@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from qloom.errors import InputError
+from qloom.errors import InputError, closest
 from qloom.site import Site, parse_qpu, read_site, site_from
 from qloom.strategies import STRATEGIES, parse_strategy
 
@@ -53,9 +53,11 @@ def options_for(strategy: str, options: dict[str, float]) -> dict[str, float]:
 
 def require_known(options: dict[str, float], strategies: list[str]) -> None:
     """Refuse an option that none of the strategies has."""
+    known = list(dict.fromkeys(name for strategy in strategies for name in parse_strategy(strategy)[0].options))
     for name in options:
-        if not any(name in parse_strategy(strategy)[0].options for strategy in strategies):
-            raise InputError(f"none of these strategies has an option {name!r}")
+        if name not in known:
+            hint = f"{closest(name, known)} they have: {', '.join(known) or 'none'}".lstrip()
+            raise InputError(f"none of these strategies has an option {name!r}", hint=hint)
 
 
 def parse_strategies(text: str) -> list[str]:
@@ -90,7 +92,7 @@ def make_site(
     if qpus:
         values["qpus"] = [parse_qpu(text) for text in qpus]
     if overheads is not None:
-        values["overheads"] = read_site(overheads)
+        values["overheads"] = read_site(overheads, "overheads file")
     if slurm:
         values["slurm"] = {**values.get("slurm", {}), **parse_slurm(slurm)}
     return site_from(values, str(file) if file else "the site")

@@ -40,8 +40,8 @@ def actions_of(events: list[Event]) -> Actions:
     made = Actions()
     begun: dict[tuple[str, str], Event] = {}
     names: dict[tuple[str, str], str] = {}
-    kinds: dict[str, None] = {}
-    devices: dict[str, None] = {}
+    kinds: dict[str, str] = {}
+    devices: dict[str, str] = {}
     for event in events:
         key = (event.get("job", ""), event.get("work", ""))
         if "name" in event:
@@ -50,29 +50,35 @@ def actions_of(events: list[Event]) -> Actions:
             begun[key] = event
         elif event["event"] in ENDS and key in begun:
             name = names.get(key, "task")
-            kinds[name] = None
-            if "device" in event:
-                devices[event["device"]] = None
-            _add(made, events[0], begun.pop(key), event, name)
-    for place, name in enumerate(kinds, 1):
-        _describe(made, name, place, str(events[0]["qloom"]))
+            device = f"#device-{_label(devices, event['device'])}" if "device" in event else None
+            _add(made, events[0], begun.pop(key), event, name, _label(kinds, name), device)
+    for place, (name, kind) in enumerate(kinds.items(), 1):
+        _describe(made, name, kind, place, str(events[0]["qloom"]))
     made.devices += [
-        {"@id": f"#device-{identifier(name)}", "@type": "IndividualProduct", "name": f"QPU {name}"}
-        for name in devices
+        {"@id": f"#device-{label}", "@type": "IndividualProduct", "name": f"QPU {name}"}
+        for name, label in devices.items()
     ]
     return made
 
 
-def _add(made: Actions, start: Event, begun: Event, ended: Event, name: str) -> None:
+def _label(labels: dict[str, str], name: str) -> str:
+    """What a name is called in the graph: no other is called the same."""
+    if name not in labels:
+        label = identifier(name)
+        labels[name] = f"{label}-{len(labels)}" if label in labels.values() else label
+    return labels[name]
+
+
+def _add(made: Actions, start: Event, begun: Event, ended: Event, name: str, kind: str, device: str | None) -> None:
     label = f"{ended['job']}-{ended['work']}-{ended['n']}"
-    where = {"location": reference(f"#device-{identifier(ended['device'])}")} if "device" in ended else {}
+    where = {"location": reference(device)} if device else {}
     done = ended["state"] == "done"
     action: Entity = {
         "@id": f"#action-{label}",
         "@type": "CreateAction",
         "name": f"{name} of {ended['job']}" + (f" on {', '.join(begun['nodes'])}" if begun.get("nodes") else ""),
         "description": f"{'quantum' if 'device' in ended else 'classical'} task {ended['work']}",
-        "instrument": reference(f"#tool-{identifier(name)}"),
+        "instrument": reference(f"#tool-{kind}"),
         "startTime": time_of(start, begun["at_us"]),
         "endTime": time_of(start, ended["at_us"]),
         "actionStatus": COMPLETED if done else FAILED,
@@ -84,19 +90,19 @@ def _add(made: Actions, start: Event, begun: Event, ended: Event, name: str) -> 
         "@id": f"#control-{label}",
         "@type": "ControlAction",
         "name": f"start of {name}",
-        "instrument": reference(f"#step-{identifier(name)}"),
+        "instrument": reference(f"#step-{kind}"),
         "object": reference(action["@id"]),
     }
     made.actions.append(action)
     made.controls.append(control)
 
 
-def _describe(made: Actions, name: str, place: int, version: str) -> None:
-    tool = f"#tool-{identifier(name)}"
+def _describe(made: Actions, name: str, kind: str, place: int, version: str) -> None:
+    tool = f"#tool-{kind}"
     made.tools.append({"@id": tool, "@type": "SoftwareApplication", "name": name, "softwareVersion": version})
     made.steps.append(
         {
-            "@id": f"#step-{identifier(name)}",
+            "@id": f"#step-{kind}",
             "@type": "HowToStep",
             "position": str(place),
             "workExample": reference(tool),

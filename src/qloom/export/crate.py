@@ -11,6 +11,7 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from qloom.errors import InputError, QloomError
 from qloom.export.actions import Entity, actions_of, reference, time_of
@@ -170,13 +171,14 @@ class _Crate:
 
     def _inputs(self) -> list[Entity]:
         """Parameters that name files, and the files of a job file."""
-        named = [value for value in self._start["parameters"].values() if isinstance(value, str)]
-        paths = [Path(value) for value in named if Path(value).is_file()]
+        given = self._start["parameters"]
+        named = {name: Path(value) for name, value in given.items() if isinstance(value, str)}
+        paths = {f"{name}/{path.name}": path for name, path in named.items() if path.is_file()}
         if str(self._start["program"]).endswith(".toml"):
             from qloom.export.jobfiles import input_files
 
-            paths += input_files(Path(self._start["program"]), self._start["parameters"]).values()
-        return [self._add(path, f"inputs/{path.name}") for path in paths]
+            paths |= input_files(Path(self._start["program"]), given)
+        return [self._add(path, f"inputs/{name}") for name, path in paths.items()]
 
     def _outputs(self) -> list[Entity]:
         folder = self._run / "output"
@@ -205,7 +207,7 @@ class _Crate:
         }
         kind = encoding or kinds.get(path.suffix, "application/octet-stream")
         entity = {
-            "@id": target,
+            "@id": quote(target),
             "@type": "File",
             "name": name or path.name,
             "encodingFormat": kind,

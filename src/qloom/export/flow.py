@@ -29,6 +29,11 @@ class Payload:
     or_classical: tuple[str, ...] = ()  # what runs there; a solver of qloom's own if nothing is named
     classical_s: float | None = None  # how long that takes
     seed: int = 0  # of an emulated device
+    asked: str | None = None  # a file that counts payloads: an emulated device answers the same one anew each time
+
+    def outputs(self) -> tuple[str, ...]:
+        """The files that the step leaves."""
+        return (self.result, self.asked) if self.asked else (self.result,)
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class Step:
         for option, value in (("--shots", sent.shots), ("--seconds", sent.seconds), ("--device", sent.device)):
             words += [option, str(value)] if value is not None else []
         words += ["--seed", str(sent.seed)] if sent.seed else []
+        words += ["--asked", sent.asked] if sent.asked else []
         return (*words, *(("--", *sent.or_classical) if sent.candidate and sent.or_classical else ()))
 
 

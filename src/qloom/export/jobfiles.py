@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from qloom.errors import InputError
-from qloom.export.flow import COMPUTE, ONE_NODE, QUANTUM, Flow, Payload, Step, Until, require_distinct
+from qloom.export.flow import COMPUTE, ONE_NODE, QUANTUM, Flow, Payload, Step, Until, made_by, require_distinct
 from qloom.jobfile import program_from
 from qloom.jobfile.files import WorkDirectory
 from qloom.jobfile.model import LIMITS, ClassicalPhase, JobFile, PayloadPhase, Phase, QuantumCommandPhase, TaskTable
@@ -25,7 +26,7 @@ def flow_of_jobfile(path: Path, given: dict[str, Any], seed: int = 0, *, recorde
             known = ", ".join(file.parameters) or "none"
             raise InputError(f"{path}: there is no parameter {name!r}", hint=f"it takes: {known}")
     program_from(path).check_parameters(given)  # type: ignore[attr-defined]
-    reader = _Reader(path, _values(file, given), seed, read_by_program(file) if recorded else None)
+    reader = _Reader(path, _values(file, given), seed, read_by_program(file) if recorded else None, _asks_again(file))
     phases = {when: tuple(reader.steps(place, phase) for place, phase in file.phases(when)) for when in WHEN}
     loop = file.loop
     flow = Flow(
@@ -37,6 +38,7 @@ def flow_of_jobfile(path: Path, given: dict[str, Any], seed: int = 0, *, recorde
         max_iterations=loop.max_iterations if loop else 1,
         until=reader.until(loop.until) if loop and loop.until else None,
         loops=loop is not None,
+        results=tuple(name for name in made_by([*chain(*phases.values())]) if name != ASKED),
     )
     return require_distinct(flow)
 
@@ -48,11 +50,17 @@ def input_files(path: Path, given: dict[str, Any]) -> dict[str, Path]:
     return {name: path.parent / name for name in names}
 
 
+def _asks_again(file: JobFile) -> bool:
+    """Whether a payload may be sent more than once."""
+    return file.loop is not None or sum(isinstance(phase, PayloadPhase) for phase in file.phase) > 1
+
+
 def _values(file: JobFile, given: dict[str, Any]) -> dict[str, str]:
     return {name: as_text(given.get(name, default)) for name, default in file.parameters.items()}
 
 
 WHEN: tuple[Any, ...] = ("before", "loop", "after")
+ASKED = "qloom-asked.json"
 
 
 def task_of(words: list[str], name: str, captured: list[str]) -> Task:
@@ -63,11 +71,14 @@ def task_of(words: list[str], name: str, captured: list[str]) -> Task:
 class _Reader:
     """Phases as steps; parameters are filled in, the number of the iteration is left open."""
 
-    def __init__(self, path: Path, values: dict[str, str], seed: int, captured: list[str] | None) -> None:
+    def __init__(
+        self, path: Path, values: dict[str, str], seed: int, captured: list[str] | None, asks_again: bool
+    ) -> None:
         self._path = path
         self._values = {"source": str(path.parent), "iteration": "{iteration}", **values}
         self._seed = seed
         self._captured = captured  # files that the program reads; None: nobody asks what commands made
+        self._asked = ASKED if asks_again else None
 
     def text(self, template: str) -> str:
         """A text without parameters."""
@@ -134,5 +145,6 @@ class _Reader:
             tuple(map(self.text, instead.command)) if instead is not None else (),
             instead.expected_s if instead is not None else None,
             self._seed,
+            self._asked,
         )
-        return Step(label, QUANTUM, payload=payload, outputs=(payload.result,))
+        return Step(label, QUANTUM, payload=payload, outputs=payload.outputs())

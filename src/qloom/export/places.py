@@ -111,9 +111,13 @@ def placed(flow: Flow, places: Places) -> Flow:
                 f"step {step.name} talks to the device itself, and the broker takes payloads only",
                 hint="--quantum partition, or give it a location in [steps]",
             )
-        if step.payload is not None and places.quantum != "broker":  # the device is there: nothing stands in
-            step = replace(step, payload=replace(step.payload, candidate=False))
-        return step
+        if step.payload is None:
+            return step
+        if places.quantum == "broker":  # its devices draw a new answer each time
+            payload = replace(step.payload, asked=None)
+        else:  # the device is there: nothing stands in
+            payload = replace(step.payload, candidate=False)
+        return replace(step, payload=payload, outputs=payload.outputs())
 
     def all_placed(phases: tuple[tuple[Step, ...], ...]) -> tuple[tuple[Step, ...], ...]:
         return tuple(tuple(place(step) for step in phase) for phase in phases)

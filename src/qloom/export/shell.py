@@ -22,10 +22,14 @@ JUDGE = "judge"
 
 SUBMIT = """# Sourced by the other scripts: submit STEP ITERATION [JOB:JOB...] prints the id of the job.
 submit() {
-    sbatch --parsable --kill-on-invalid-dep=yes --job-name="@NAME@-$1-$2" --output="logs/%x-%j.out" \\
-        ${3:+--dependency=afterok:$3} --export="ALL,ITERATION=$2" "steps/$1.sh"
+    job=$(sbatch --parsable --kill-on-invalid-dep=yes --job-name="@NAME@-$1-$2" --output="logs/%x-%j.out" \\
+        ${3:+--dependency=afterok:$3} --export="ALL,ITERATION=$2" "steps/$1.sh") || return
+    echo "${job%%;*}"  # without the name of the cluster
 }
 """
+
+# What an earlier run left would be taken for this one's.
+AFRESH = "[ ! -e work ] || { echo 'work is there from an earlier run: remove it first' >&2; exit 1; }\n"
 
 
 def write_shell(directory: Path, flow: Flow, places: Places) -> list[str]:
@@ -58,9 +62,8 @@ def _run(flow: Flow) -> str:
     phases = flow.before if flow.loops else (*flow.before, *flow.body, *flow.after)
     number = "0" if flow.loops else "1"
     first = 'sh iteration.sh 1 "$after"\n' if flow.loops else ""
-    begin = (
-        'set -eu\ncd "$(dirname "$0")"\nmkdir -p work logs\ncp -R files/. work/ 2>/dev/null || true\n. ./submit.sh\n'
-    )
+    copying = "cp -R files/. work/\n" if flow.files else ""
+    begin = f'set -eu\ncd "$(dirname "$0")"\n{AFRESH}mkdir -p work logs\n{copying}. ./submit.sh\n'
     return (
         f'{HEAD}# Submits the first jobs; they submit the others.\n{begin}after=""\n{_phases(phases, number)}{first}'
         "echo 'submitted: squeue --me shows the jobs, logs what they print'\n"
@@ -133,7 +136,7 @@ Written by `qloom export sh`. Submit it, and look at it:
     squeue --me
 
 Files are in `work`, what steps print in `logs`. The steps call `qloom`, which has to be on the `PATH` where they run.
-If a job fails, those that depend on it are cancelled.
+If a job fails, those that depend on it are cancelled. To run it again, remove `work` first.
 {ends}
 ## Steps
 

@@ -23,11 +23,12 @@ def run_quantum_step(
     instead: list[str],
     seed: int = 0,
     device: str | None = None,
+    asked: Path | None = None,
 ) -> str:
-    """Make the answer of a payload; returns who made it."""
+    """Make the answer of a payload; returns who made it. `asked` counts how often each payload was asked before."""
     if instead:
-        asked = read_payload(payload, shots, seconds, device)[0] if is_recorded() else None
-        exit_code = perform_command(command(*instead, capture=(str(result),)), (), asked)
+        recorded = read_payload(payload, shots, seconds, device)[0] if is_recorded() else None
+        exit_code = perform_command(command(*instead, capture=(str(result),)), (), recorded)
         if exit_code != 0:
             raise JobError(f"{instead[0]}, in place of the device, exited with {exit_code}")
         if not result.exists():
@@ -35,7 +36,7 @@ def run_quantum_step(
         return instead[0]
     sent, own_seed = read_payload(payload, shots, seconds, device)
     began_us, began_s = time.time_ns() // 1000, time.monotonic()
-    sample = _solved(sent, own_seed if own_seed is not None else _seed_of(sent, seed))
+    sample = _solved(sent, own_seed if own_seed is not None else _seed_of(sent, seed, asked))
     took_s = time.monotonic() - began_s
     time.sleep(max(0.0, (sent.seconds or 0.0) - took_s))  # an emulated device takes its time
     write_atomically(result, write_sample(sample))
@@ -112,6 +113,19 @@ def _solved(sent: Payload, seed: int) -> Sample:
     return anneal(sent.body, sent.shots, seed)
 
 
-def _seed_of(sent: Payload, seed: int) -> int:
-    """The seed that a run of qloom's would use for the first such task."""
-    return int(digest("seed", seed, payload_key(sent), 0)[:7], 16)
+def _seed_of(sent: Payload, seed: int, asked: Path | None) -> int:
+    """The seed that a run of qloom's would use: another one each time that the same payload is sent."""
+    key = payload_key(sent)
+    counts = _counts(asked)
+    if asked is not None:
+        write_atomically(asked, json.dumps({**counts, key: counts.get(key, 0) + 1}).encode())
+    return int(digest("seed", seed, key, counts.get(key, 0))[:7], 16)
+
+
+def _counts(asked: Path | None) -> dict[str, int]:
+    if asked is None or not asked.exists() or not asked.stat().st_size:
+        return {}
+    try:
+        return dict(json.loads(asked.read_bytes()))
+    except ValueError as error:
+        raise PayloadError(f"{asked} is not JSON: {error}", hint="it is the step's own file: remove it") from None

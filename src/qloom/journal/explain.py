@@ -69,7 +69,7 @@ def _breaks_in_words(breaks: Sequence[Break]) -> list[str]:
     for gap in told:
         at, until = human_us(gap.since_us), human_us(gap.until_us)
         if gap.handed_to is not None:
-            lines.append(f"handed to Slurm job {gap.handed_to} at {at}, which began at {until}")
+            lines.append(f"handed to Slurm job {gap.handed_to} at {at}, whose driver began at {until}")
         else:
             after = human_us(gap.until_us - gap.since_us)
             lines.append(f"it was resumed at {until}, {after} after it had stopped")

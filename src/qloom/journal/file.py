@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from qloom.errors import JournalError
+from qloom.journal import owner
 from qloom.journal.results import ResultStore
 from qloom.ports import Clock
 
@@ -24,6 +25,8 @@ FILE_NAME = "journal.jsonl"
 
 Event = dict[str, Any]
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+written: list[Path] = []  # the directories of the runs that this process has written to, the latest last
 
 
 class Journal:
@@ -36,7 +39,10 @@ class Journal:
         self.listeners: list[Callable[[Event], None]] = []
         self._durable = durable
         self._number = first
+        self._directory = directory
         self._file = None if directory is None else _open_for_writing(directory / FILE_NAME)
+        if directory is not None:
+            written.append(directory)
 
     def record(self, event: str, *, durable: bool = False, **fields: Any) -> None:
         """Append one event; `durable` ones are on the disk before this returns."""
@@ -58,7 +64,8 @@ class Journal:
 
     def close(self) -> None:
         """Let another process resume this run."""
-        if self._file is not None:
+        if self._file is not None and self._directory is not None:
+            owner.release(self._directory)
             os.close(self._file)
             self._file = None
 
@@ -86,14 +93,15 @@ def _open_for_writing(path: Path) -> int:
     except OSError as error:
         raise JournalError(f"cannot write the journal {path}: {error.strerror}") from None
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        owner.claim(path.parent, is_locked=_lock(file, fcntl.LOCK_EX))
     except BlockingIOError:
         os.close(file)
         raise JournalError(
             f"{path.parent.name} is still running", hint="end it first; a journal has one writer"
         ) from None
-    except OSError:
-        pass  # a file system without locks: the run directory is private, so only the user can do harm
+    except JournalError:
+        os.close(file)
+        raise
     whole = path.read_bytes()
     end = whole.rfind(b"\n") + 1
     if end != len(whole):
@@ -101,22 +109,33 @@ def _open_for_writing(path: Path) -> int:
     return file
 
 
+def _lock(file: int, kind: int) -> bool:
+    """Lock, or raise `BlockingIOError` if somebody else has; False if the file system has no locks."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
 def has_writer(directory: Path) -> bool | None:
-    """Whether somebody writes the journal now; None if this file system cannot tell."""
+    """Whether somebody writes the journal now; None if that cannot be told from here."""
     try:
         with open(directory / FILE_NAME, "rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            is_locked = _lock(file.fileno(), fcntl.LOCK_SH)
     except BlockingIOError:
         return True
     except OSError:
         return None
-    return False
+    return None if owner.may_write(directory, is_locked=is_locked) else False
 
 
 def await_writer(directory: Path, within_s: float) -> None:
     """Let whoever hands a run on finish its last lines."""
     until_s = time.monotonic() + within_s
-    while has_writer(directory) and time.monotonic() < until_s:
+    while has_writer(directory) is not False and time.monotonic() < until_s:
         time.sleep(0.05)
 
 

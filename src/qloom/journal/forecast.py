@@ -22,13 +22,17 @@ NEAR_S = 0.5  # below this, the jitter of the engine is all that is seen
 
 
 class _Values:
-    """The last values of one kind."""
+    """The last values of one kind, and the average of all."""
 
     def __init__(self) -> None:
         self._last: deque[float] = deque(maxlen=KEPT)
+        self._count = 0
+        self.average = 0.0
 
     def add(self, value: float) -> None:
         self._last.append(value)
+        self._count += 1
+        self.average += (value - self.average) / self._count
 
     def prediction(self) -> Prediction | None:
         if not self._last:
@@ -128,6 +132,11 @@ class Forecaster:
         values = self._values.get((kind, name))
         return None if values is None else values.prediction()
 
+    def average_s(self, kind: str, name: str) -> float:
+        """Of all values of this kind; 0 if there is none."""
+        values = self._values.get((kind, name))
+        return 0.0 if values is None else values.average
+
     def of(self, job: str) -> Forecast:
         """What one job may expect."""
         return Forecast(self, self._states.setdefault(job, _JobState()))
@@ -178,6 +187,10 @@ class Forecast(ForecastPort):
         if nodes is None or worker is None:
             return nodes
         return Prediction(nodes.value + worker.value, min(nodes.confidence, worker.confidence))
+
+    def average_node_wait_s(self) -> float:
+        """The same over all waits: a few long ones count for what they are."""
+        return self._by * (self._learned.average_s("wait", "nodes") + self._learned.average_s("wait", "worker"))
 
     def quantum_left_s(self) -> Prediction | None:
         """The latest of the tasks that are out; one that is still queued may start now."""

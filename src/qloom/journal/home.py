@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from qloom.errors import JournalError
-from qloom.journal.file import FILE_NAME, read_events
-from qloom.journal.handed import HANDED_ON
+from qloom.journal.file import FILE_NAME, has_writer, read_events, written
+from qloom.journal.handed import HANDED_ON, handed_to
 from qloom.journal.results import write_atomically
 
 INDEX = "index.json"
+PART_OF = "part_of"  # a file beside the journal of a run that is a part of something greater: what that is called
+
+_part_of: ContextVar[str | None] = ContextVar("part_of", default=None)
 
 
 def home() -> Path:
@@ -38,6 +44,8 @@ def new_run() -> Path:
             runs_directory().mkdir(mode=0o700, parents=True, exist_ok=True)
             path.mkdir(mode=0o700)
             (path / "results").mkdir(mode=0o700)
+            if (whole := _part_of.get()) is not None:
+                (path / PART_OF).write_text(whole)
         except FileExistsError:
             continue
         except OSError as error:
@@ -49,13 +57,28 @@ def new_run() -> Path:
     raise JournalError(f"no free name for a run in {runs_directory()}")
 
 
+@contextmanager
+def part_of(whole: str) -> Iterator[None]:
+    """New runs are parts of something greater meanwhile, such as cells of a campaign: none of them is `last`."""
+    token = _part_of.set(whole)
+    try:
+        yield
+    finally:
+        _part_of.reset(token)
+
+
+def is_part(name: str) -> bool:
+    """Whether a run is a part of something greater."""
+    return (runs_directory() / name / PART_OF).exists()
+
+
 def find_run(name: str) -> Path:
     """The directory of a run: `last`, its id, a unique start of its id, or a path."""
     if name == "last":
-        names = run_names()
-        if not names:
+        last = next((run for run in reversed(run_names()) if not is_part(run)), None)
+        if last is None:
             raise JournalError(f"there is no run yet in {runs_directory()}", hint="make one with: qloom run PROGRAM")
-        return runs_directory() / names[-1]
+        return runs_directory() / last
     path = Path(name)
     if (path / FILE_NAME).is_file():
         return path
@@ -67,9 +90,17 @@ def find_run(name: str) -> Path:
     raise JournalError(f"there is no run {name!r}", hint="qloom runs lists them")
 
 
-def require_own(directory: Path) -> None:
-    """Refuse a journal of somebody else: its results are pickles, which can run code when they are read."""
-    for path in (directory, directory / FILE_NAME, directory / "results"):
+def left_open() -> str | None:
+    """The run that this process has written to last, if it can be resumed; a part of something greater is not."""
+    if not written or written[-1].parent != runs_directory() or is_part(written[-1].name):
+        return None
+    row = _describe(written[-1].name)
+    return written[-1].name if row["state"] in ("running", "killed", "open", "interrupted", "failed") else None
+
+
+def require_own(directory: Path, *names: str) -> None:
+    """Refuse a journal (or what is named) of somebody else: there are pickles, which can run code when read."""
+    for path in (directory, *(directory / name for name in names or (FILE_NAME, "results"))):
         try:
             owner = path.stat().st_uid
         except FileNotFoundError:
@@ -88,12 +119,16 @@ def run_names() -> list[str]:
         raise JournalError(f"cannot read {runs_directory()}: {error.strerror}") from None
 
 
-def list_runs(limit: int | None = None) -> list[dict[str, Any]]:
-    """One row a run, newest first; ended runs come from the index, which is mended on the way."""
+def list_runs(limit: int | None = None, *, parts: bool = True) -> list[dict[str, Any]]:
+    """One row a run, newest first, with `parts` of something greater or without.
+
+    Ended runs come from the index, which is mended on the way.
+    """
     index = _read_index()
     names = run_names()
+    wanted = names if parts else [name for name in names if not is_part(name)]
     rows = []
-    for name in reversed(names[-limit:] if limit else names):
+    for name in reversed(wanted[-limit:] if limit else wanted):
         row = index.get(name)
         if row is None:
             row = _describe(name)
@@ -138,5 +173,12 @@ def _describe(name: str) -> dict[str, Any]:
         return {"run": name, "state": "unreadable", "error": error.message}
     start = events[0]
     row = {key: start.get(key) for key in ("program", "strategy", "world", "jobs", "created")}
-    state = events[-1].get("state", "failed") if events[-1]["event"] == "run_ended" else "open"
+    state = events[-1].get("state", "failed") if events[-1]["event"] == "run_ended" else _while_open(name)
+    if state in (HANDED_ON, "open"):
+        row["slurm_job"] = handed_to(events)
     return {"run": name, "state": "submitted" if state == HANDED_ON else state, **row}
+
+
+def _while_open(name: str) -> str:
+    """How a run stands that has not ended; `open` if its driver is out of sight."""
+    return {True: "running", False: "killed", None: "open"}[has_writer(runs_directory() / name)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 from qloom.errors import InputError
@@ -31,7 +30,7 @@ def scaled(jobs: list[LoadJob], nodes: int, load: float) -> list[LoadJob]:
     if span_s <= 0:
         raise InputError("all jobs of the trace arrive at once: it has no load factor", hint="--arrivals poisson")
     factor = _span_s(jobs, nodes, load) / span_s
-    return [replace(job, submit_s=round((job.submit_s - first_s) * factor, 6)) for job in jobs]
+    return [job.at(round((job.submit_s - first_s) * factor, 6)) for job in jobs]
 
 
 def poisson(jobs: list[LoadJob], nodes: int, load: float, rng: Random) -> list[LoadJob]:
@@ -41,7 +40,7 @@ def poisson(jobs: list[LoadJob], nodes: int, load: float, rng: Random) -> list[L
     at_s, moved = 0.0, []
     for job in jobs:
         at_s += rng.expovariate(1 / gap_s)
-        moved.append(replace(job, submit_s=round(at_s, 6)))
+        moved.append(job.at(round(at_s, 6)))
     return moved
 
 

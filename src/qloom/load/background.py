@@ -88,8 +88,9 @@ class Background:
         while self._next_at_us <= now_us and self._next is not None:
             self._submit(self._next)
             self._take_next()
-        while self._due and self._due[0][0] <= now_us:
-            heappop(self._due)[2]()
+        due = self._due
+        while due and due[0][0] <= now_us:
+            heappop(due)[2]()
         engine.settle()
 
     def over(self, record: JobRecord) -> None:
@@ -156,8 +157,9 @@ class Background:
     def _rigid_ended(self, entry: Entry) -> None:
         job: LoadJob = entry.owner
         now_us = self.engine.state.now_us
-        first = (entry.queued_us, 0, 0.0)
-        submitted_us, requeues, lost_node_s = self._lost.pop(entry.id, first) if self._lost else first
+        submitted_us, requeues, lost_node_s = entry.queued_us, 0, 0.0
+        if self._lost and entry.id in self._lost:
+            submitted_us, requeues, lost_node_s = self._lost.pop(entry.id)
         used_node_s = (now_us - entry.start_us) / 1e6 * job.nodes
         self.over(
             JobRecord(

@@ -42,8 +42,8 @@ class Engine:
             _at_us, order, entry = heappop(ends)
             if entry.order == order:  # else it was killed
                 state.end(entry)
-                self._changed = True
                 self.ended(entry)
+                self._changed = True
 
     def settle(self) -> None:
         """Ask the policy, if there is a reason to."""
@@ -61,14 +61,15 @@ class Engine:
                     heappush(ends, (state.now_us + entry.run_us, entry.order, entry))
                 else:
                     self.started(entry)
-            for resize in resizes:
-                self.resized(resize)
-            if state.backfill and state.arrived:
+            if resizes:
+                for resize in resizes:
+                    self.resized(resize)
+            if state.arrived and state.backfill:
                 state.sort_in()
         if not state.waiting_count:
             self._next_tick_us = FOREVER_US
-        end_us = ends[0][0] if ends else FOREVER_US
-        self.next_us = end_us if end_us < self._next_tick_us else self._next_tick_us
+        next_us = self._next_tick_us
+        self.next_us = ends[0][0] if ends and ends[0][0] < next_us else next_us
 
     def _tick(self) -> None:
         """Whether this is a backfill pass, and when the next one is due."""

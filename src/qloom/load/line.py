@@ -33,6 +33,7 @@ class LoadedLine:
     ) -> None:
         self.lost: Callable[[str], None] = lambda node: None  # told when a held node fails
         self.expired: Callable[[str], None] = lambda job: None  # told when a job still holds what it had to give back
+        self.jump: Callable[[int], bool] = lambda at_us: False  # goes to a time if nothing else is due until then
         self._background = background
         self._engine = background.engine
         self._state = background.engine.state
@@ -124,6 +125,10 @@ class LoadedLine:
             self._submit(entry)
         self._poke()
 
+    def asked_nodes(self, lease: Lease) -> int | None:
+        """How many nodes a policy wants a malleable job to keep to."""
+        return self._asked.get(lease.id)
+
     def nodes_are_short(self) -> bool:
         """Whether somebody waits for nodes, other than for spare work."""
         return any(line.queue and self._nodes in line.resources for line in self._state.lines.values())
@@ -202,7 +207,9 @@ class LoadedLine:
 
     def _resized(self, resize: Resize) -> None:
         request: Request = resize.entry.owner
-        self._asked[request.id if request.lease is None else request.lease.id] = resize.nodes
+        lease = request.id if request.lease is None else request.lease.id
+        if lease in self._parts and self._parts[lease][0].malleable:
+            self._asked[lease] = resize.nodes
 
     def _lose_held_node(self, resource: Resource, place: int, repair_s: float) -> None:
         """A node of a lease fails; it is out for repair once the lease gives it back."""
@@ -230,12 +237,18 @@ class LoadedLine:
             self._cancel = self._clock.deadline((at_us - self._clock.now_us()) / 1e6, self._happen)
 
     def _happen(self) -> None:
+        background = self._background
         self._next_us, self._cancel = FOREVER_US, lambda: None
-        self._background.step(self._clock.now_us())
-        if self._spare and not self.nodes_are_short() and self._spare[0].amounts[0] <= self._nodes.free:
-            self._engine.submit(self._spare.pop(0))
-            self._poke()
-        self._arm(self._background.next_us())
+        next_us = self._clock.now_us()
+        while True:
+            background.step(next_us)
+            if self._spare and not self.nodes_are_short() and self._spare[0].amounts[0] <= self._nodes.free:
+                self._engine.submit(self._spare.pop(0))
+                self._poke()
+            next_us = background.next_us()
+            if self._next_us <= next_us or not self.jump(next_us):  # else it concerns rigid jobs alone
+                break
+        self._arm(next_us)
 
 
 def _wish(entry: Entry) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, pairwise
 from statistics import fmean
 from typing import Any
 
 from qloom.errors import InputError
 from qloom.load.hybrid import Wanted
 from qloom.load.intervals import Mean, batch_mean, percentile
-from qloom.load.records import JobRecord
+from qloom.load.records import IN_ORDER, JobRecord
+
+Times = tuple[float, float, float]  # of a job: wait, turnaround, bounded slowdown
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def measure(
         raise InputError("no job has ended: there is nothing to measure", hint="a workload needs at least one job")
     if not 0 <= warm_up < 1:
         raise InputError(f"the warm-up is a part of the jobs from 0 to below 100 %, not {warm_up:.0%}")
-    ordered = sorted(records, key=lambda record: (record.submit_s, record.number))
+    ordered = sorted(records, key=IN_ORDER)
     measured = ordered[int(len(ordered) * warm_up) :]
     begin_s, end_s = measured[0].submit_s, max(measured[-1].submit_s, measured[0].submit_s + 1e-6)
     if len(measured) == 1 or end_s - begin_s < 1e-3:  # all at once: until the last has ended
@@ -77,11 +79,12 @@ def measure(
     span_s = end_s - begin_s
     busy_s, idle_wanted_s = _qpu_seconds(qpu_times, qpus, begin_s, end_s)
     held_s = sum(_within(record, begin_s, end_s) * record.node_s_held for record in ordered)
+    times = [(record.wait_s, record.turnaround_s, record.bounded_slowdown) for record in measured]
     return Metrics(
-        all=_group(measured),
-        rigid=_group([record for record in measured if record.kind == "rigid"]),
-        hybrid=_group([record for record in measured if record.kind == "hybrid"]),
-        fairness=_jain(measured),
+        all=_group(measured, times),
+        rigid=_group_of("rigid", measured, times),
+        hybrid=_group_of("hybrid", measured, times),
+        fairness=_jain(measured, times),
         node_utilisation=held_s / (nodes * span_s),
         qpu_utilisation=busy_s / (len(qpus) * span_s) if qpus else math.nan,
         qpu_idle_while_wanted_s=idle_wanted_s,
@@ -95,15 +98,18 @@ def measure(
 def harm_s(records: Sequence[JobRecord], without: Sequence[JobRecord], warm_up: float) -> Mean:
     """How much longer the same rigid jobs waited than in a run without the hybrid ones."""
     before = {record.number: record.wait_s for record in without}
-    ordered = sorted(records, key=lambda record: (record.submit_s, record.number))
+    ordered = sorted(records, key=IN_ORDER)
     measured = ordered[int(len(ordered) * warm_up) :]
     return batch_mean([record.wait_s - before[record.number] for record in measured if record.kind == "rigid"])
 
 
-def _group(records: list[JobRecord]) -> Group:
-    waits_s = [record.wait_s for record in records]
-    turnarounds_s = [record.turnaround_s for record in records]
-    slowdowns = [record.bounded_slowdown for record in records]
+def _group_of(kind: str, records: list[JobRecord], times: list[Times]) -> Group:
+    chosen = [record.kind == kind for record in records]
+    return _group(list(compress(records, chosen)), list(compress(times, chosen)))
+
+
+def _group(records: list[JobRecord], times: list[Times]) -> Group:
+    waits_s, turnarounds_s, slowdowns = zip(*times, strict=True) if times else ((), (), ())
     return Group(
         jobs=len(records),
         failed=sum(record.state != "done" for record in records),
@@ -119,14 +125,16 @@ def _group(records: list[JobRecord]) -> Group:
 def _within(record: JobRecord, begin_s: float, end_s: float) -> float:
     """The part of a job's time that lies in the measured time; what it holds is taken as even over its time."""
     length_s = record.end_s - record.start_s
+    if begin_s <= record.start_s and record.end_s <= end_s:  # as most are
+        return 1.0 if length_s > 0 else 0.0
     inside_s = min(record.end_s, end_s) - max(record.start_s, begin_s)
     return max(0.0, inside_s) / length_s if length_s > 0 else 0.0
 
 
-def _jain(records: Sequence[JobRecord]) -> float:
+def _jain(records: list[JobRecord], times: list[Times]) -> float:
     by_project: dict[int, list[float]] = {}
-    for record in records:
-        by_project.setdefault(record.project, []).append(record.bounded_slowdown)
+    for record, (_wait_s, _turnaround_s, slowdown) in zip(records, times, strict=True):
+        by_project.setdefault(record.project, []).append(slowdown)
     means = [fmean(slowdowns) for slowdowns in by_project.values()]
     return sum(means) ** 2 / (len(means) * sum(mean**2 for mean in means))
 

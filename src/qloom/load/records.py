@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,6 +52,7 @@ class JobRecord(NamedTuple):
         return max(1.0, self.turnaround_s / max(self.run_s, SHORT_S))
 
 
+IN_ORDER = attrgetter("submit_s", "number")  # as they were submitted
 COLUMNS = [*JobRecord._fields, "wait_s", "turnaround_s", "bounded_slowdown"]
 
 

@@ -19,7 +19,7 @@ from qloom.load.hybrid import HybridJobs
 from qloom.load.line import LoadedLine
 from qloom.load.metrics import Metrics, harm_s, measure
 from qloom.load.mix import with_hybrid
-from qloom.load.records import JobRecord
+from qloom.load.records import IN_ORDER, JobRecord
 from qloom.load.workload import LoadJob
 from qloom.schedulers import make_policy
 from qloom.schedulers.state import State
@@ -74,7 +74,7 @@ def run_load(load: Load) -> LoadResult:
     parse_strategy(load.strategy)
     jobs, follows = prepare(load)
     records, hybrid = simulate(load, jobs, follows)
-    records.sort(key=lambda record: (record.submit_s, record.number))
+    records.sort(key=IN_ORDER)
     qpus = {qpu.name: qpu.shares for qpu in load.site.qpus}
     metrics = measure(records, load.nodes, qpus, hybrid.qpu_times, load.warm_up)
     if load.harm and metrics.hybrid.jobs and not follows:
@@ -143,6 +143,7 @@ def _run_in_virtual_time(site: Site, background: Background, hybrid: HybridJobs)
         line = LoadedLine(background, clock, "nodes", hybrid.terms)
         world = VirtualWorld(site, clock, line=line)
         clock.explain_with(world.who_waits)
+        line.jump = clock.jump
         line.lost = world.lose_node
         line.expired = hybrid.expired
         devices: Any = world.devices

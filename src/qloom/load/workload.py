@@ -36,6 +36,13 @@ class LoadJob:
     gres: tuple[tuple[str, int], ...] = ()
     hybrid: Hybrid | None = None
 
+    def at(self, submit_s: float) -> LoadJob:
+        """The same job, submitted at another time."""
+        return LoadJob(
+            self.number, submit_s, self.run_s, self.nodes, self.limit_s,
+            self.project, self.partition, self.gres, self.hybrid,
+        )  # fmt: skip
+
 
 def work_node_s(jobs: list[LoadJob]) -> float:
     """Node-seconds that the jobs would use if none of them waited."""

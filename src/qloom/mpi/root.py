@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from qloom.errors import InputError, JobError
+from qloom.journal.home import require_own
 from qloom.mpi import notes
 from qloom.mpi.launch import end_with_parent
 from qloom.mpi.nodes import Nodes
@@ -72,7 +73,8 @@ class Root:
     def run(self) -> bool:
         """True when the program has ended; False if it was stopped, to be continued from its saved state."""
         directory = self._plan.directory
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        require_own(directory, notes.STATE)
         with self._locked(), self._stoppable():
             notes.remove(directory, notes.ASKED)
             try:

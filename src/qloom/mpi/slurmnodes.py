@@ -3,21 +3,33 @@
 An MPI step cannot span two Slurm jobs, and Slurm's merge of two jobs books too few nodes. So a program grows by
 going over to a second, larger allocation, and the first is given back; it shrinks by `scontrol`, or by going back to
 the job that the root itself runs in, which is kept all the time.
+
+The way to Slurm is that of the world `slurm`: a controller that is down is asked again. Its calls run in a loop of
+their own, for as long as the root waits for them.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import os
-import re
-import subprocess
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from qloom.errors import InputError, JobError
-from qloom.mpi.launch import Launch, clean_environment, end_with_parent, srun
+from qloom.mpi.launch import Launch, srun
+from qloom.site import Slurm
+from qloom.worlds.slurm.arguments import common, salloc
+from qloom.worlds.slurm.client import Client
+from qloom.worlds.slurm.ends import how_it_ended
+from qloom.worlds.slurm.salloc import Salloc
+from qloom.worlds.slurm.tags import Tag
 
-CALL_S = 30.0
+PATIENCE_S = 300.0  # for a controller that is down, where the root cannot go on without it
+MOMENT_S = 5.0  # the same where it can: what is given back then is so later
+LOOK_S = 0.005
+T = TypeVar("T")
 
 
 @dataclass
@@ -29,17 +41,22 @@ class Held:
     own: bool = False  # the job that the root runs in: shrunk, never cancelled
 
 
-@dataclass
 class SlurmNodes:
     """Jobs of Slurm: one that the ranks run in, one that the root runs in, one that was asked for."""
 
-    ranks_per_node: int = 1
-    options: Sequence[str] = ()  # further arguments of salloc, for every allocation
-    time_limit: str = "60"
-    _used: Held | None = None
-    _own: Held | None = None
-    _asked: subprocess.Popen[str] | None = None
-    _granted: Held | None = None
+    def __init__(self, slurm: Slurm, tag: Tag, program: str = "program", ranks_per_node: int = 1) -> None:
+        self._slurm = slurm
+        self._tag = tag
+        self._names = (tag.job_name(f"{program}-{number}") for number in itertools.count(1))
+        self._ranks_per_node = ranks_per_node
+        self._runner: asyncio.Runner
+        self._client: Client
+        self._used: Held | None = None
+        self._own: Held | None = None
+        self._asked: tuple[Salloc, asyncio.Task[Held | None]] | None = None
+        self._granted: Held | None = None
+        self._leaving: dict[asyncio.Task[None], str] = {}  # what is being given back
+        self._ended = False
 
     @property
     def in_use(self) -> int:
@@ -48,9 +65,10 @@ class SlurmNodes:
 
     def begin(self, nodes: int) -> None:
         """Use the job that we are in, or ask for an allocation."""
+        self._runner, self._client = asyncio.Runner(), Client()
         own = os.environ.get("SLURM_JOB_ID")
         if own is not None:
-            self._own = self._used = Held(own, nodes_of(own), own=True)
+            self._own = self._used = Held(own, self._answer(self._nodes_of(own)), own=True)
             if len(self._own.nodes) < nodes:
                 raise InputError(f"job {own} has {len(self._own.nodes)} nodes and the program starts on {nodes}")
             self.shrink(nodes)
@@ -58,115 +76,134 @@ class SlurmNodes:
         self.ask(nodes, nodes)
 
     def launch(self, ranks_per_node: int) -> Launch:
-        """A step over the nodes in use."""
-        assert self._used is not None  # noqa: S101  begun
-        return srun(len(self._used.nodes) * ranks_per_node, self._used.nodes, self._used.id)
+        """A step over the nodes in use; srun itself would not wait for the controller."""
+        used = self._used
+        assert used is not None  # noqa: S101  begun
+        now = self._answer(self._nodes_of(used.id))
+        if lost := [node for node in used.nodes if node not in now]:
+            raise JobError(f"Slurm job {used.id} has lost {', '.join(lost)}", hint="run it again to go on")
+        return srun(len(used.nodes) * ranks_per_node, used.nodes, used.id)
 
     def ask(self, least: int, most: int) -> None:
         """Ask for one allocation of all the nodes; fewer than `most` are welcome."""
-        words = ["salloc", "--no-shell", f"--nodes={least}-{most}"]
-        words += [f"--mincpus={self.ranks_per_node}", f"--time={self.time_limit}", *self.options]
-        self._asked = subprocess.Popen(
-            words,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=clean_environment(),
-            preexec_fn=end_with_parent,  # it then leaves the queue
-        )
+        partition = [f"--partition={self._slurm.partition}"] if self._slurm.partition else []
+        part = [*partition, f"--nodes={least}-{most}", f"--mincpus={self._ranks_per_node}", *common(self._slurm)]
+        name = next(self._names)  # a request that the controller did not confirm is withdrawn by its name
+        request = Salloc(self._client, salloc([part], name, self._tag.comment), name, lambda: True)
+        self._asked = request, self._runner.get_loop().create_task(self._allocation(request))
 
     def arrived(self) -> int | None:
         """How many nodes the allocation has that was asked for, once it is granted."""
-        if self._granted is None and self._asked is not None and self._asked.poll() is not None:
-            self._granted = self._take_grant()
+        if self._asked is not None:
+            self._runner.run(asyncio.sleep(LOOK_S))
+            if self._asked[1].done():
+                self._granted = self._take_grant(self._asked[1])
         return len(self._granted.nodes) if self._granted is not None else None
 
     def withdraw(self) -> None:
         """Leave the queue; what was granted in the same moment is given back."""
         if self._asked is not None:
-            self._asked.terminate()
-            try:
-                self._asked.wait(CALL_S)
-            except subprocess.TimeoutExpired:
-                self._asked.kill()
-            number = _job_number(self._asked.communicate()[1])
-            self._asked = None
-            if number is not None:
-                _cancel(number)
+            (request, asked), self._asked = self._asked, None
+            request.withdraw()
+            self._give_back(self._leave_queue(asked), "the allocation that it waited for")
         if self._granted is not None:
-            _cancel(self._granted.id)
+            self._cancel(self._granted)
             self._granted = None
 
     def take(self) -> None:
         """Go over to the allocation that was asked for."""
         assert self._granted is not None  # noqa: S101  it has arrived
-        self._leave()
-        self._used, self._granted = self._granted, None
+        before, self._used, self._granted = self._used, self._granted, None
+        self._cancel(before)
 
     def shrink(self, nodes: int) -> None:
         """Go back to our own job if it is large enough, drop what is too much, and read back what is left."""
         if self._own is not None and self._used is not self._own and len(self._own.nodes) >= nodes:
-            self._leave()
-            self._used = self._own
+            before, self._used = self._used, self._own
+            self._cancel(before)
         used = self._used
         assert used is not None  # noqa: S101  begun
         if len(used.nodes) > nodes:
-            with tempfile.TemporaryDirectory() as directory:  # scontrol leaves a script where it is called
-                _call("scontrol", "update", f"JobId={used.id}", f"NumNodes={nodes}", cwd=directory)
-            used.nodes = nodes_of(used.id)
+            answer = self._answer(self._client.call("scontrol", "update", f"JobId={used.id}", f"NumNodes={nodes}"))
+            used.nodes = self._answer(self._nodes_of(used.id))
             if len(used.nodes) != nodes:
-                raise JobError(f"job {used.id} was to keep {nodes} nodes and has {len(used.nodes)}")
+                said = f": {answer.complaint}" if answer.code != 0 else ""
+                raise JobError(f"job {used.id} was to keep {nodes} nodes and has {len(used.nodes)}{said}")
 
     def end(self) -> None:
         """Give everything back but the job that we are in."""
-        self.withdraw()
-        if self._used is not None:
-            self._leave()
-            self._used = None
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            self.withdraw()
+            used, self._used = self._used, None
+            self._cancel(used)
+            self._settle(PATIENCE_S)
+            if left := list(self._leaving.values()):
+                raise JobError(f"Slurm does not answer: {', '.join(left)} may still be held", hint="qloom slurm reap")
+        finally:
+            self._leaving.clear()
+            self._runner.close()
+            self._client.close()
 
-    def _leave(self) -> None:
-        if self._used is not None and not self._used.own:
-            _cancel(self._used.id)
-
-    def _take_grant(self) -> Held:
-        assert self._asked is not None  # noqa: S101  asked for
-        said = self._asked.communicate()[1]
-        code, self._asked = self._asked.returncode, None
-        number = _job_number(said)
-        if code != 0 or number is None:
-            raise JobError(f"Slurm does not grant nodes: {said.strip()}")
-        return Held(number, nodes_of(number))
-
-
-def nodes_of(job: str) -> list[str]:
-    """The nodes of a job, as Slurm has them now."""
-    listed = _call("squeue", "--noheader", f"--job={job}", "--format=%N").strip()
-    return _call("scontrol", "show", "hostnames", listed).split() if listed else []
-
-
-def _job_number(said: str) -> str | None:
-    """The number of the job that salloc tells of."""
-    told = re.findall(r"job allocation (\d+)$", said, re.MULTILINE)
-    return told[-1] if told else None
-
-
-def _cancel(job: str) -> None:
-    try:
-        _call("scancel", job)
-    except JobError as error:
-        if "Invalid job id" not in error.message:  # gone by itself
+    async def _allocation(self, request: Salloc) -> Held | None:
+        """What is granted; None if the request was withdrawn before. What cannot be used does not stay."""
+        id = await request.granted()
+        if id is None:
+            return None
+        try:
+            return Held(id, await self._nodes_of(id))
+        except BaseException:
+            await self._client.cancel(id)
             raise
 
+    async def _nodes_of(self, id: str) -> list[str]:
+        """The nodes of a job, or of the first component of a het job, as Slurm has them now."""
+        rows = await self._client.jobs(id)
+        row = next((row for row in rows if row.id == f"{id}+0"), rows[0] if rows else None)
+        if row is None or row.state.stage != "holds":
+            raise JobError(f"Slurm job {id} {how_it_ended(row)}")
+        return list(row.nodes)
 
-def _call(*words: str, cwd: str | None = None) -> str:
-    try:
-        done = subprocess.run(
-            words, capture_output=True, text=True, timeout=CALL_S, check=False, cwd=cwd, env=clean_environment()
-        )
-    except FileNotFoundError:
-        raise InputError(f"{words[0]} cannot be found: there is no Slurm on this machine") from None
-    except subprocess.TimeoutExpired:
-        raise JobError(f"{words[0]} did not answer within {CALL_S:g} s") from None
-    if done.returncode != 0:
-        raise JobError(f"{' '.join(words)}: {done.stderr.strip()}")
-    return done.stdout
+    def _take_grant(self, asked: asyncio.Task[Held | None]) -> Held | None:
+        self._asked = None
+        try:
+            return asked.result()
+        except InputError as error:
+            if self._used is None:
+                raise
+            raise JobError(error.message) from None  # a program that runs already goes on without
+
+    def _cancel(self, held: Held | None) -> None:
+        if held is not None and not held.own:
+            self._give_back(self._client.cancel(held.id), f"job {held.id}")
+
+    async def _leave_queue(self, asked: asyncio.Task[Held | None]) -> None:
+        try:
+            held = await asked
+        except (InputError, JobError):
+            return  # it was not granted
+        if held is not None:
+            await self._client.cancel(held.id)
+
+    def _give_back(self, giving: Coroutine[Any, Any, None], what: str) -> None:
+        self._leaving[self._runner.get_loop().create_task(giving)] = what
+        self._settle(MOMENT_S)
+
+    def _settle(self, seconds: float) -> None:
+        """Wait until all is given back, or for so long."""
+        if not self._leaving:
+            return
+        done, _ = self._runner.run(asyncio.wait(self._leaving, timeout=seconds))
+        for giving in done:
+            del self._leaving[giving]
+        for giving in done:
+            giving.result()
+
+    def _answer(self, call: Coroutine[Any, Any, T]) -> T:
+        """What Slurm answers."""
+        try:
+            return self._runner.run(asyncio.wait_for(call, PATIENCE_S))
+        except TimeoutError:
+            raise JobError(f"Slurm does not answer within {PATIENCE_S:g} s", hint="scontrol ping") from None

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from qloom.errors import InputError, JobError
+from qloom.journal.home import require_own
 from qloom.journal.results import write_atomically
 
 MANIFEST, VALUES, CURRENT = "manifest.json", "values.pickle", "current"
@@ -90,7 +91,9 @@ class SavedState:
     def _find(self) -> tuple[Path | None, dict[str, Any] | None, dict[str, Any]]:
         if self._directory is None or not (self._directory / CURRENT).exists():
             return None, None, {}
+        require_own(self._directory, CURRENT)
         save = self._directory / (self._directory / CURRENT).read_text()
+        require_own(save, MANIFEST, VALUES)
         manifest = json.loads((save / MANIFEST).read_text())
         return save, manifest, pickle.loads((save / VALUES).read_bytes())  # noqa: S301  the user's own
 
@@ -110,10 +113,10 @@ class SavedState:
 
     def _new_save(self) -> Path:
         assert self._directory is not None  # noqa: S101  the caller has looked
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         numbers = [int(path.name.partition("-")[2]) for path in self._directory.glob("save-*")]
         save = self._directory / f"save-{max(numbers, default=0) + 1:06d}"
-        save.mkdir()
+        save.mkdir(mode=0o700)
         return save
 
     def _write_pieces(self, save: Path) -> None:

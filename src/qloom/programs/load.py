@@ -34,6 +34,9 @@ class Program:
     def check(self, parameters: dict[str, Any]) -> None:
         """Refuse parameters that the program does not have."""
         signature = inspect.signature(self.function)
+        if not signature.parameters:
+            hint = f"async def {self.function.__name__}(job, ...)"
+            raise InputError(f"{self.source} needs a parameter for the job", hint=hint)
         known = list(signature.parameters)[1:]
         takes = f"it takes: {', '.join(known)}" if known else "it takes none"
         takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())

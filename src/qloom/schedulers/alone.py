@@ -5,62 +5,62 @@ It gives the same starts as the general pass in `easy.py`; tests hold both again
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from heapq import heapify, heappop, heappush
+from bisect import insort
+from collections.abc import Iterable, Sequence
 
 from qloom.schedulers.policy import Start
-from qloom.schedulers.state import FOREVER_US, Entry, Line, State
+from qloom.schedulers.state import FOREVER_US, Entry, Group, Line, State
 
-NOBODY: Iterator[Entry] = iter(())  # behind a job that is in no bucket yet
+Candidate = tuple[int, int, Entry, Iterable[Entry]]  # its order, what it wants, the job, the bucket it is first of
 
 
 def fill_alone(state: State, line: Line) -> list[Start]:
     """Start the heads that fit, reserve for the first that does not, and backfill around it."""
-    now_us, resource = state.now_us, line.resources[0]
+    resource = line.resources[0]
     free = resource.free
     starts: list[Start] = []
-    head = None
-    for entry in line.queue:
-        if entry.waiting:
-            wanted = entry.amounts[0]
+    for head in line.queue:
+        if head.waiting:
+            wanted = head.amounts[0]
             if wanted > free:
-                head = entry
                 break
-            given = entry.amounts if entry.most_nodes <= wanted else (min(entry.most_nodes, free),)
+            given = head.amounts if head.most_nodes <= wanted else (min(head.most_nodes, free),)
             free -= given[0]
-            starts.append((entry, given))
-    if head is None:
+            starts.append((head, given))
+    else:
         return starts
-    candidates: list[tuple[int, Entry, Iterator[Entry]]] = []
+    after = head.order
+    candidates: list[Candidate] = []
     for entry in state.arrived:
-        if entry.order > head.order and entry.waiting:
-            candidates.append((entry.order, entry, NOBODY))
-    sizes = line.fitting(free) if state.freed else ()  # else nobody who waited before can start now
-    if not candidates and not sizes:
+        if entry.order > after and entry.waiting:
+            candidates.append((entry.order, entry.amounts[0], entry, ()))
+    groups = line.fitting(free) if state.freed else ()  # else nobody who waited before can start now
+    if not free or not (candidates or groups):
         return starts
-    ends = resource.ends
+    now_us, ends = state.now_us, resource.ends
     if starts:
         ends = sorted(ends + [(now_us + entry.limit_us, entry.order, given[0]) for entry, given in starts])
-    shadow_us, extra = _reservation(ends, head.amounts[0], free, now_us)
+    shadow_us, extra = _reservation(ends, wanted, free, now_us)
     window_us = shadow_us - now_us
-    if sizes:
-        candidates += _first_of_each(line, sizes, head.order, extra, window_us)
-        heapify(candidates)
-    while candidates:
-        _order, entry, behind = heappop(candidates)
-        wanted = entry.amounts[0]
+    if groups:
+        candidates += _first_of_each(groups, after, extra, window_us)
+        candidates.sort()
+    for order, wanted, entry, bucket in candidates:
         is_short = entry.limit_us <= window_us
-        room = free if is_short or free < extra else extra
-        if wanted > room:
+        if wanted > free or not (is_short or wanted <= extra):
             continue
-        given = entry.amounts if entry.most_nodes <= wanted else (min(entry.most_nodes, room),)
+        given = entry.amounts
+        if entry.most_nodes > wanted:
+            given = (min(entry.most_nodes, free if is_short else min(free, extra)),)
+        starts.append((entry, given))
         free -= given[0]
+        if not free:
+            break
         if not is_short:
             extra -= given[0]
-        starts.append((entry, given))
-        for following in behind:
-            if following.waiting:
-                heappush(candidates, (following.order, following, behind))
+        for following in bucket:
+            if following.order > order and following.waiting:
+                insort(candidates, (following.order, wanted, following, bucket))  # later: this loop will meet it
                 break
     return starts
 
@@ -82,19 +82,15 @@ def _reservation(ends: list[tuple[int, int, int]], wanted: int, free: int, now_u
     return shadow_us, free - wanted
 
 
-def _first_of_each(
-    line: Line, sizes: Sequence[tuple[int, ...]], after: int, extra: int, window_us: int
-) -> list[tuple[int, Entry, Iterator[Entry]]]:
+def _first_of_each(groups: Sequence[Group], after: int, extra: int, window_us: int) -> list[Candidate]:
     """The first job behind the head of each size and limit that could start."""
-    found: list[tuple[int, Entry, Iterator[Entry]]] = []
-    for amounts in sizes:
-        limits, buckets = line.by_amounts[amounts]
-        small = amounts[0] <= extra
+    found: list[Candidate] = []
+    for wanted, limits, buckets in groups:
         for limit_us in limits:
-            if limit_us > window_us and not small:
+            if limit_us > window_us and wanted > extra:
                 break
-            for entry in (behind := iter(buckets[limit_us])):
+            for entry in (bucket := buckets[limit_us]):
                 if entry.order > after and entry.waiting:
-                    found.append((entry.order, entry, behind))
+                    found.append((entry.order, wanted, entry, bucket))
                     break
     return found

@@ -19,6 +19,7 @@ from qloom.schedulers.policy import Decision, Policy, Start
 from qloom.schedulers.state import Entry, Line, State
 
 NOTHING = Decision()
+Head = tuple[int, Entry, Iterator[Entry], bool]  # order, job, those behind it, whether these are one bucket only
 
 
 class Easy(Policy):
@@ -34,11 +35,9 @@ class Easy(Policy):
             return NOTHING  # whoever could not start before still cannot
         if self.depth:
             return Decision(_walk(Pass(state), self.depth))
-        lines = [line for line in state.lines.values() if line.queue]
-        if len(lines) == 1 and len(lines[0].resources) == 1:
-            starts = fill_alone(state, lines[0])
-            return Decision(starts) if starts else NOTHING
-        return Decision(_fill(Pass(state), lines))
+        alone = state.only_line()
+        starts = fill_alone(state, alone) if alone is not None else _fill(Pass(state))
+        return Decision(starts) if starts else NOTHING
 
 
 def any_fits(arrived: list[Entry]) -> bool:
@@ -59,44 +58,43 @@ def _walk(current: Pass, depth: int) -> list[Start]:
     return current.starts
 
 
-def _fill(current: Pass, lines: list[Line]) -> list[Start]:
+def _fill(current: Pass) -> list[Start]:
     """The same as a walk over everybody, but once a line is reserved only the first of each size and limit counts."""
-    heads: list[tuple[int, Entry, Iterator[Entry], bool]] = []  # order, job, those behind it, one bucket only
-    for line in lines:
-        entries = iter(line)
-        first = next(entries)
-        heads.append((first.order, first, entries, False))
+    heads: list[Head] = []
+    for line in current.state.lines.values():
+        if line.queue:
+            behind = iter(line.queue)
+            first = next(behind)  # who is first always waits
+            heads.append((first.order, first, behind, False))
     heapify(heads)
     while heads:
-        order, entry, entries, is_bucket = heappop(heads)
+        order, entry, behind, is_bucket = heappop(heads)
         if not is_bucket and current.is_reserved(entry):  # by a job of another line
-            for head in _buckets(current, entry.line, order - 1):
-                heappush(heads, head)
+            _add_buckets(heads, current, entry.line, order - 1)
         elif current.admit(entry):
-            following = next(entries, None)
-            if following is not None:
-                heappush(heads, (following.order, following, entries, is_bucket))
+            for following in behind:
+                if following.waiting:
+                    heappush(heads, (following.order, following, behind, is_bucket))
+                    break
         elif not is_bucket:
             current.reserve(entry)
-            for head in _buckets(current, entry.line, order):
-                heappush(heads, head)
+            _add_buckets(heads, current, entry.line, order)
     return current.starts
 
 
-def _buckets(current: Pass, line: Line, after: int) -> Iterator[tuple[int, Entry, Iterator[Entry], bool]]:
+def _add_buckets(heads: list[Head], current: Pass, line: Line, after: int) -> None:
     """The first job behind `after` of each size and limit that could still start."""
     index = line.resources[0].index
     free, extra = current.free[index], current.extra[index]
     window_us = current.shadow_us[index] - current.state.now_us
-    for amounts in line.fitting(free):
-        limits, buckets = line.by_amounts[amounts]
+    for wanted, limits, buckets in line.fitting(free):
         for limit_us in limits:
-            if limit_us > window_us and amounts[0] > extra:
+            if limit_us > window_us and wanted > extra:
                 break
-            for entry in (entries := iter(buckets[limit_us])):
+            for entry in (behind := iter(buckets[limit_us])):
                 if entry.order > after and entry.waiting:
-                    yield entry.order, entry, (other for other in entries if other.waiting), True
+                    heappush(heads, (entry.order, entry, behind, True))
                     break
     for entry in current.state.arrived:
         if entry.line is line and entry.order > after and entry.waiting:
-            yield entry.order, entry, iter(()), True
+            heappush(heads, (entry.order, entry, iter(()), True))

@@ -17,25 +17,26 @@ class Pass:
         self.free = [resource.free for resource in state.resources.values()]
         self.shadow_us = [FOREVER_US] * len(self.free)  # until when a resource may be used freely
         self.extra = list(self.free)  # how much of it may be used beyond that
-        self._started: list[list[tuple[int, int, int]]] = [[] for _ in self.free]
+        self._started: dict[int, list[tuple[int, int, int]]] = {}  # ends of who was started, by resource
 
     def admit(self, entry: Entry) -> bool:
         """Start a job if it fits now and delays no reservation."""
         if entry.needs_pass and not self.state.backfill:
             return False
         end_us = self.state.now_us + entry.limit_us
+        free, extra, shadow_us = self.free, self.extra, self.shadow_us
         resources = entry.line.resources
         for resource, amount in zip(resources, entry.amounts, strict=True):
             index = resource.index
-            if amount > self.free[index] or (end_us > self.shadow_us[index] and amount > self.extra[index]):
+            if amount > free[index] or (amount > extra[index] and end_us > shadow_us[index]):
                 return False
         amounts = entry.amounts if entry.most_nodes <= entry.amounts[0] else self._most(entry, end_us)
         for resource, amount in zip(resources, amounts, strict=True):
             index = resource.index
-            self.free[index] -= amount
-            if end_us > self.shadow_us[index]:
-                self.extra[index] -= amount
-            self._started[index].append((end_us, entry.order, amount))
+            free[index] -= amount
+            if end_us > shadow_us[index]:
+                extra[index] -= amount
+            self._started.setdefault(index, []).append((end_us, entry.order, amount))
         self.starts.append((entry, amounts))
         return True
 
@@ -49,7 +50,10 @@ class Pass:
 
     def is_reserved(self, entry: Entry) -> bool:
         """Whether somebody before it has a reservation on something that it wants."""
-        return any(self.shadow_us[resource.index] != FOREVER_US for resource in entry.line.resources)
+        for resource in entry.line.resources:  # noqa: SIM110  a generator would cost more than the rest of the pass
+            if self.shadow_us[resource.index] != FOREVER_US:
+                return True
+        return False
 
     def reserve(self, entry: Entry) -> None:
         """Find when the job can start at the latest, and protect that."""
@@ -76,5 +80,5 @@ class Pass:
         return FOREVER_US - 1  # not with the nodes that are up: it waits for one to come back
 
     def _ends(self, resource: Resource) -> list[tuple[int, int, int]]:
-        started = self._started[resource.index]
+        started = self._started.get(resource.index)
         return sorted(resource.ends + started) if started else resource.ends

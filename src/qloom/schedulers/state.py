@@ -10,12 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from qloom.errors import InputError
 
 FOREVER_US = 1 << 62
-NOBODY: tuple[list[int], dict[int, deque[Entry]]] = ([], {})  # no limits, no buckets
 
 
 class Resource:
@@ -36,7 +35,7 @@ class Entry:
     """A job, or one request of a hybrid job, that waits or runs."""
 
     __slots__ = (
-        "amounts", "end_us", "held", "id", "limit_us", "line", "malleable", "most_nodes", "needs_pass",
+        "amounts", "bucket", "end_us", "held", "id", "limit_us", "line", "malleable", "most_nodes", "needs_pass",
         "order", "owner", "queued_us", "run_us", "start_us", "waiting",
     )  # fmt: skip
 
@@ -59,58 +58,64 @@ class Entry:
         self.needs_pass = False  # a het job: only a backfill pass starts it
         self.malleable = False
         self.waiting = False
+        self.bucket: deque[Entry] | None = None  # those of its amounts and limit, once it is kept by them
         # Set when it stands in line: order, queued_us; when it starts: held (the amounts given), start_us, end_us.
+
+
+class Group(NamedTuple):
+    """Jobs that want the same amounts, by time limit."""
+
+    first_amount: int
+    limits: list[int]  # sorted
+    buckets: dict[int, deque[Entry]]  # the first of each always waits
 
 
 class Line:
     """Jobs that want the same resources, in the order they came, and by (amounts, time limit)."""
 
-    __slots__ = ("amounts", "by_amounts", "queue", "resources")
+    __slots__ = ("amounts", "groups", "queue", "resources")
 
     def __init__(self, resources: tuple[Resource, ...]) -> None:
         self.resources = resources
         self.queue: deque[Entry] = deque()  # who has left from the middle is skipped
         self.amounts: list[tuple[int, ...]] = []  # those that somebody waits for, sorted
-        self.by_amounts: dict[tuple[int, ...], tuple[list[int], dict[int, deque[Entry]]]] = {}
+        self.groups: list[Group] = []  # who waits for each of them
 
     def sort_in(self, entry: Entry) -> None:
         """Have a job that will wait for a while found by its amounts and limit."""
         amounts, limit_us = entry.amounts, entry.limit_us
-        group = self.by_amounts.get(amounts)
-        if group is None:
-            insort(self.amounts, amounts)
-            self.by_amounts[amounts] = ([limit_us], {limit_us: deque((entry,))})
-            return
-        bucket = group[1].get(limit_us)
+        place = bisect_left(self.amounts, amounts)
+        if place == len(self.amounts) or self.amounts[place] != amounts:
+            self.amounts.insert(place, amounts)
+            self.groups.insert(place, Group(amounts[0], [], {}))
+        _first_amount, limits, buckets = self.groups[place]
+        bucket = buckets.get(limit_us)
         if bucket is None:
-            insort(group[0], limit_us)
-            group[1][limit_us] = deque((entry,))
-        else:
-            bucket.append(entry)
+            insort(limits, limit_us)
+            bucket = buckets[limit_us] = deque()
+        bucket.append(entry)
+        entry.bucket = bucket
 
     def leave(self, entry: Entry) -> None:
         """Forget a job that no longer waits; the first of the line and of each bucket always does."""
-        queue = self.queue
+        queue, bucket = self.queue, entry.bucket
         while queue and not queue[0].waiting:
             queue.popleft()
-        amounts, limit_us = entry.amounts, entry.limit_us
-        limits, buckets = self.by_amounts.get(amounts, NOBODY)
-        bucket = buckets.get(limit_us)
         if bucket is None:
             return  # it was never sorted in
         while bucket and not bucket[0].waiting:
             bucket.popleft()
         if not bucket:
-            del buckets[limit_us]
-            if buckets:
-                del limits[bisect_left(limits, limit_us)]
-            else:
-                del self.by_amounts[amounts]
-                del self.amounts[bisect_left(self.amounts, amounts)]
+            place = bisect_left(self.amounts, entry.amounts)
+            _first_amount, limits, buckets = self.groups[place]
+            del buckets[entry.limit_us]
+            del limits[bisect_left(limits, entry.limit_us)]
+            if not buckets:
+                del self.amounts[place], self.groups[place]
 
-    def fitting(self, free: int) -> list[tuple[int, ...]]:
-        """The amounts that somebody waits for whose first one is at most `free`."""
-        return self.amounts[: bisect_right(self.amounts, (free, FOREVER_US))]
+    def fitting(self, free: int) -> list[Group]:
+        """Those who wait for amounts of which the first is at most `free`."""
+        return self.groups[: bisect_right(self.amounts, (free, FOREVER_US))]
 
     def __iter__(self) -> Iterator[Entry]:
         return (entry for entry in self.queue if entry.waiting)
@@ -140,6 +145,13 @@ class State:
             line = self.lines[names] = Line(tuple(self.resources[name] for name in names))
         return line
 
+    def only_line(self) -> Line | None:
+        """The line in which all wait, if it is only one, for only one resource."""
+        lines = list(self.lines.values())
+        if len(lines) > 1:
+            lines = [line for line in lines if line.queue]
+        return lines[0] if len(lines) == 1 and len(lines[0].resources) == 1 else None
+
     @property
     def waiting(self) -> list[Entry]:
         """Who waits, in the order they came."""
@@ -149,8 +161,7 @@ class State:
 
     def enter(self, entry: Entry) -> None:
         """Stand in line, behind everybody."""
-        self._orders += 1
-        entry.order = self._orders
+        self._orders = entry.order = self._orders + 1
         entry.queued_us = self.now_us
         entry.waiting = True
         entry.line.queue.append(entry)
@@ -177,10 +188,9 @@ class State:
             raise InputError(
                 f"policy {policy} starts job {entry.id}, which does not wait", hint="the policy is wrong"
             )
-        now_us, line = self.now_us, entry.line
+        line, now_us, order = entry.line, self.now_us, entry.order
         end_us = now_us + entry.limit_us
-        for place, resource in enumerate(line.resources):
-            amount = amounts[place]
+        for resource, amount in zip(line.resources, amounts, strict=True):
             if amount > resource.free:
                 raise InputError(
                     f"policy {policy} over-allocates: it starts job {entry.id} on {amount} {resource.name}, "
@@ -188,7 +198,7 @@ class State:
                     hint="the policy is wrong",
                 )
             resource.free -= amount
-            insort(resource.ends, (end_us, entry.order, amount))
+            insort(resource.ends, (end_us, order, amount))
         entry.waiting = False
         entry.held = amounts
         entry.start_us, entry.end_us = now_us, end_us
@@ -199,9 +209,10 @@ class State:
     def end(self, entry: Entry) -> None:
         """Take back all that a job holds."""
         mark = (entry.end_us, entry.order, 0)
-        for place, resource in enumerate(entry.line.resources):
-            resource.free += entry.held[place]
-            del resource.ends[bisect_left(resource.ends, mark)]
+        for resource, amount in zip(entry.line.resources, entry.held, strict=True):
+            resource.free += amount
+            ends = resource.ends
+            del ends[bisect_left(ends, mark)]
         del self.running[entry.id]
         self.freed = True
 

@@ -58,7 +58,8 @@ def _nodes_of(device: str) -> list[str]:
 
 def _set_licence(device: str, state: str, available: bool) -> str:
     reservation = f"qloom-{device}"
-    held = reservation in _scontrol("-o", "show", "reservation")
+    shown = _scontrol("-o", "show", "reservation").splitlines()
+    held = any(_field(line, "ReservationName") == reservation for line in shown)
     if available:
         if held:
             _scontrol("delete", f"ReservationName={reservation}")

@@ -18,6 +18,16 @@ class EarlyShare:
     def __init__(self, ask: Callable[[], Coroutine[Any, Any, Allocation]]) -> None:
         self._ask = ask
         self._asked: asyncio.Future[Allocation] | None = None
+        self._looking: dict[asyncio.Task[None], None] = {}  # for the moment to ask for it
+
+    def prepare(self, looking: Coroutine[Any, Any, None] | None) -> None:
+        """Look for the moment to `keep` it; who has looked until now gives up."""
+        for task in self._looking:
+            task.cancel()
+        if looking is not None:
+            task = asyncio.ensure_future(looking)
+            self._looking[task] = None
+            task.add_done_callback(self._looking.pop)
 
     async def keep(self, for_s: float) -> None:
         """Ask for it now; give it back if nobody takes it within `for_s`, or if this is cancelled."""
@@ -28,6 +38,11 @@ class EarlyShare:
             if self._asked is asked:
                 self._asked = None
                 await _give_back(asked)
+
+    def end(self) -> list[asyncio.Task[None]]:
+        """Give it back if nobody has taken it; what is returned has to be waited for."""
+        self.prepare(None)
+        return list(self._looking)
 
     async def take(self) -> Allocation:
         """The share, asked for now if it was not before."""

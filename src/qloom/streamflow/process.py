@@ -15,7 +15,7 @@ from qloom.export.crate import STREAMFLOW_CRATE
 
 LOOK_S = 0.1
 GRACE_S = 60.0  # for connectors to cancel what they have submitted
-_ERROR = re.compile(r"^(?:\w+\.)*\w*(?:Exception|Error|NoBroker): (.+)$", re.MULTILINE)
+_ERROR = re.compile(r"^\S+ \S+ ERROR +(.+(?:(?<=:)\n.+)?)$", re.MULTILINE)
 _OWN = "FAILED Workflow execution"  # says nothing that the one before it has not said
 
 
@@ -57,7 +57,7 @@ async def write_own_crate(streamflow: Path, folder: Path, name: str, environment
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    for ending in (signal.SIGINT, signal.SIGKILL):
+    for ending in (signal.SIGTERM, signal.SIGKILL):  # a process in the background may have to ignore SIGINT
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(ending)
@@ -68,6 +68,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 def reason_in(log: Path) -> str:
     """The first error of StreamFlow's log that says something."""
     text = log.read_text(errors="replace")
-    told = [reason.strip() for reason in _ERROR.findall(text) if _OWN not in reason]
+    told = [" ".join(reason.split()) for reason in _ERROR.findall(text) if _OWN not in reason]
     last = [line for line in text.splitlines() if line.strip()][-1:]
     return (told or last or ["it said nothing"])[0]

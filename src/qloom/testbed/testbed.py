@@ -70,7 +70,8 @@ class Testbed:
         place.make_root(where)
         with _lock(where):
             if made.is_up():
-                raise InputError(f"the testbed in {where} is up", hint="qloom testbed down, or another name")
+                down = f"qloom testbed down {f'--directory {directory}' if directory else name}"
+                raise InputError(f"the testbed in {where} is up", hint=f"{down}, or start another")
             if (where / FILE).exists() or (directory is None and where.exists()):
                 made.down()
             for tries_left in reversed(range(PORT_TRIES)):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # workers and QPUs import what is beside this file: they star
     from qloom.site import Site
 
 WORLDS = ("local", "virtual", "slurm")
-DRIVERS = ("here", "in-job", "chain")
+DRIVERS = ("here", "in-job", "beside", "chain")
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,21 @@ class Surroundings:
     driver: str = "here"  # where the driver lives: one of DRIVERS
 
 
+class Submitted(Protocol):
+    """The jobs of a world's engine that drivers live in."""
+
+    def own_job(self) -> str | None:
+        """What the engine calls the job that this process was submitted as; None if it was not."""
+
+    def require_ended(self, job: str, run: str) -> None:
+        """Refuse to go on with a run that such a job has, or will have."""
+
+
 class WorldEntry(Protocol):
     """The module `entry` of a world's folder."""
 
     REAL_TIME: bool
+    submitted: Submitted | None  # None: its drivers are always here
 
     def check(self, site: Site) -> None:
         """Refuse a site that this world cannot be made for, before anything is written."""

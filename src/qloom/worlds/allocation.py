@@ -2,6 +2,7 @@
 
 - Required work goes before spare work; spare work runs only on nodes that would idle, and is dropped when
   required work or a shrink needs its node.
+- If a scheduler asked a malleable job to shrink, a node is given back when its task has ended, before the next one.
 - Transitions (grow, shrink, release) belong to the allocation: cancelling a caller stops its waiting only.
 - Work whose node has failed runs again, elsewhere; if too few nodes are left for it, others are asked for.
 - `release` takes no new work, waits for the work it took on, and may be called any number of times.
@@ -61,6 +62,7 @@ class Allocation(AllocationPort):
         self.lease = lease
         self.session = session
         self._idle = list(lease.nodes)
+        self._leaving: list[str] = []  # idle nodes that a scheduler asked for
         self._waiting: deque[Ticket] = deque()
         self._running: list[Ticket] = []
         self._spare: dict[str, tuple[Work, asyncio.Task[Any]]] = {}  # node -> what runs there meanwhile
@@ -78,8 +80,8 @@ class Allocation(AllocationPort):
 
     @property
     def nodes(self) -> Sequence[str]:
-        """The nodes held now."""
-        return tuple(self.lease.nodes)
+        """The nodes held now, without those that are about to be given back."""
+        return tuple(node for node in self.lease.nodes if node not in self._leaving)
 
     @property
     def has_grown(self) -> bool:
@@ -233,6 +235,7 @@ class Allocation(AllocationPort):
     def _make_idle(self, nodes: list[str]) -> None:
         idle = dict.fromkeys((*self._idle, *nodes))
         self._idle = [node for node in self.lease.nodes if node in idle]
+        self._keep_to_what_was_asked()
         self._notify()
         self.dispatch()
 
@@ -298,7 +301,7 @@ class Allocation(AllocationPort):
                 await self._own(self._give_nodes(keep))
 
     async def _give_nodes(self, keep: int) -> None:
-        count = len(self.lease.nodes) - keep
+        count = len(self.nodes) - keep
         while len(self._idle) < count and self._spare:
             self.drop_spare(count - len(self._idle))
             if not any(runner.cancelling() for _work, runner in self._spare.values()):
@@ -306,14 +309,36 @@ class Allocation(AllocationPort):
             await self._changed.wait()
         kept = max(0, len(self._idle) - count)
         nodes, self._idle = self._idle[kept:], self._idle[:kept]
-        if not nodes:
-            return
+        if nodes:
+            await self._drop(nodes)
+
+    async def _drop(self, nodes: list[str]) -> None:
         engine_us = await self._world.drop_nodes(self.lease, nodes)
         still_held = dict.fromkeys(self.lease.nodes)
         self._idle.extend(node for node in nodes if node in still_held)  # the engine refused
         given = [node for node in nodes if node not in still_held]
         if given:
             self._cluster.record("shrunk", lease=self.lease.id, nodes=given, engine_us=engine_us)
+
+    def _keep_to_what_was_asked(self) -> None:
+        """A task has ended: give idle nodes back if a scheduler wants them, and no task that waits needs them."""
+        asked = self._world.asked_nodes(self.lease)
+        if asked is None or self._closing:
+            return
+        keep = max(asked, *(ticket.work.task.nodes for ticket in self._waiting), 1)
+        count = min(len(self.nodes) - keep, len(self._idle))
+        if count > 0:
+            if not self._leaving:
+                asyncio.ensure_future(self._leave())
+            self._leaving += self._idle[-count:]
+            del self._idle[-count:]
+
+    async def _leave(self) -> None:
+        async with self._resizing:
+            while self._leaving and not self._closing:  # a release gives back all nodes
+                nodes = list(self._leaving)
+                await self._own(self._drop(nodes))
+                del self._leaving[: len(nodes)]  # others may have come meanwhile
 
     async def release_qpu(self) -> None:
         """Give the QPU back and keep the nodes."""

@@ -106,7 +106,7 @@ class JobCluster(Cluster):
             engine_id=lease.engine_id,
         )
         try:
-            session = await self._open_session(request, lease.device) if lease.device else None
+            session = await self._open_session(request, lease.device, lease.engine_id) if lease.device else None
         except BaseException as failure:
             engine_us = await self.world.free(lease)  # nobody else knows of it yet
             self.record("released", lease=lease.id, engine_us=engine_us)
@@ -126,9 +126,10 @@ class JobCluster(Cluster):
             self._record_request("requested", request)
         return await granting
 
-    async def _open_session(self, request: Request, device: str) -> Session:
+    async def _open_session(self, request: Request, device: str, engine_id: str | None) -> Session:
         """A broker that other runs use too may let it wait for longer than the lease took."""
-        opening = asyncio.ensure_future(self._broker.open_session(device, request.qpu, self._recorder.job))
+        asked = self._broker.open_session(device, request.qpu, self._recorder.job, engine_id)
+        opening = asyncio.ensure_future(asked)
         self._opening[request.id] = opening
         try:
             return await opening

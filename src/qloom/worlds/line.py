@@ -47,6 +47,10 @@ class Line:
             self.partitions.give_back(nodes)
         self._schedule()
 
+    def asked_nodes(self, lease: Lease) -> int | None:
+        """Nobody asks anybody to shrink here."""
+        return None
+
     def nodes_are_short(self) -> bool:
         """Whether somebody waits for nodes, other than for spare work."""
         return self.partitions.nodes_are_short()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 from streamflow.core.exception import WorkflowExecutionException
+
+from qloom_streamflow.credential import authorization
+from qloom_streamflow.home import broker_address
 
 RETRY_S = 60.0  # a broker may be restarted meanwhile
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
@@ -25,7 +26,7 @@ class Broker:
     """One broker: `unix:PATH` or `http://HOST:PORT`."""
 
     def __init__(self, address: str | None = None, retry_s: float = RETRY_S) -> None:
-        self.address = address or os.environ.get("QLOOM_BROKER") or f"unix:{_default_socket()}"
+        self.address = broker_address(address)
         self._retry_s = retry_s
         self._session: aiohttp.ClientSession | None = None
 
@@ -62,7 +63,7 @@ class Broker:
                 return await self._once(method, path, body, wait_s)
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 if time.monotonic() + pause_s > deadline_s:
-                    what = str(error) or type(error).__name__
+                    what = getattr(error, "strerror", None) or str(error) or type(error).__name__
                     raise NoBroker(
                         f"no broker answers at {self.address} ({what}); is `qloom broker serve` running?"
                     ) from None
@@ -73,13 +74,16 @@ class Broker:
         if self._session is None:
             is_socket = self.address.startswith("unix:")
             connector = aiohttp.UnixConnector(self.address.removeprefix("unix:")) if is_socket else None
-            base = "http://broker" if is_socket else self.address
-            token = _token()
-            headers = {"Authorization": f"Bearer {token}"} if token else {}
-            self._session = aiohttp.ClientSession(base, connector=connector, headers=headers)
-        params = {"wait": str(wait_s)} if wait_s else None
+            self._session = aiohttp.ClientSession("http://broker" if is_socket else self.address, connector=connector)
+        target = f"{path}?wait={wait_s}" if wait_s else path
+        content = json.dumps(body).encode() if body is not None else b""
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        if shown := await authorization(method, target, content):
+            headers["Authorization"] = shown
         limit = aiohttp.ClientTimeout(total=30.0 + wait_s)
-        async with self._session.request(method, path, json=body, params=params, timeout=limit) as response:
+        async with self._session.request(
+            method, target, data=content or None, headers=headers, timeout=limit
+        ) as response:
             text = await response.text()
             if response.status in (429, 502, 503):
                 raise aiohttp.ClientConnectionError(text[:200])
@@ -91,22 +95,3 @@ class Broker:
                 hint = f" ({answer['hint']})" if answer.get("hint") else ""
                 raise WorkflowExecutionException(f"the broker says: {answer.get('message', text[:200])}{hint}")
             return answer
-
-
-def _home() -> Path:
-    """qloom's home, as qloom finds it."""
-    if given := os.environ.get("QLOOM_HOME"):
-        return Path(given).expanduser()
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "qloom"
-
-
-def _default_socket() -> Path:
-    directory = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(directory) / "qloom-broker.sock" if directory else _home() / "broker" / "broker.sock"
-
-
-def _token() -> str | None:
-    if token := os.environ.get("QLOOM_BROKER_TOKEN"):
-        return token.strip()
-    path = Path(os.environ.get("QLOOM_BROKER_TOKEN_FILE") or _home() / "token")
-    return path.read_text().strip() or None if path.is_file() else None

@@ -14,7 +14,6 @@ from streamflow.core.deployment import ExecutionLocation
 from streamflow.core.scheduling import AvailableLocation
 from streamflow.deployment.connector.local import LocalConnector
 
-from qloom_streamflow.interrupt import end_on_sigterm
 from qloom_streamflow.schema import LOG, schema
 from qloom_streamflow.steplog import StepLog
 
@@ -42,11 +41,6 @@ class NodesConnector(LocalConnector):
         """What `config` may hold."""
         names = {"type": "array", "items": {"type": "string"}, "description": "The names of the nodes", "minItems": 1}
         return schema("nodes", {"nodes": names, "log": LOG, "transferBufferSize": {"type": "integer"}})
-
-    async def deploy(self, external: bool) -> None:
-        """Nothing to start."""
-        end_on_sigterm()
-        await super().deploy(external)
 
     async def get_available_locations(self, service: str | None = None) -> MutableMapping[str, AvailableLocation]:
         """One location for each node."""

@@ -24,6 +24,7 @@ class QuantumStep:
     form: dict[str, Any]
     payload: Path
     result: Path
+    asked: Path | None  # a file that only emulations write, and that the workflow expects all the same
     empty: bool  # a QUBO without variables: its answer is known
 
 
@@ -41,7 +42,7 @@ def read_step(step: str, command: list[str], workdir: str | None) -> QuantumStep
         parser.add_argument(name)
     parser.add_argument("--shots", type=int)
     parser.add_argument("--seconds", type=float)
-    for name in ("--device", "--kind", "--seed"):
+    for name in ("--device", "--kind", "--seed", "--asked"):
         parser.add_argument(name)
     parser.add_argument("--send", action="store_true")  # so it is, anyway
     own = words[place + 2 :]
@@ -55,7 +56,8 @@ def read_step(step: str, command: list[str], workdir: str | None) -> QuantumStep
     body = form["body"]
     empty = form["kind"] == "qubo" and isinstance(body, dict) and not (body.get("linear") or body.get("quadratic"))
     is_known = empty and body.get("type") is None
-    return QuantumStep(form, folder / given.payload, folder / given.result, is_known)
+    asked = folder / given.asked if given.asked else None
+    return QuantumStep(form, folder / given.payload, folder / given.result, asked, is_known)
 
 
 def _form(path: Path, given: argparse.Namespace) -> dict[str, Any]:

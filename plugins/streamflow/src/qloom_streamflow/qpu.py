@@ -15,7 +15,6 @@ from streamflow.deployment.connector.local import LocalConnector
 from streamflow.log_handler import logger
 
 from qloom_streamflow.broker import WAIT_S, Broker
-from qloom_streamflow.interrupt import end_on_sigterm
 from qloom_streamflow.payload import QuantumStep, answer, read_step
 from qloom_streamflow.schema import BROKER, DEVICE, LOG, schema
 from qloom_streamflow.steplog import StepLog
@@ -61,7 +60,6 @@ class QpuConnector(LocalConnector):
 
     async def deploy(self, external: bool) -> None:
         """See that the broker is there before anything is sent."""
-        end_on_sigterm()
         await super().deploy(external)
         probe = Broker(self._broker.address, retry_s=2.0)
         try:
@@ -107,6 +105,8 @@ class QpuConnector(LocalConnector):
                 location, command, environment, workdir, **streams, capture_output=capture_output, timeout=timeout
             )
         step = read_step(job_name, list(command), workdir)
+        if step.asked is not None:
+            step.asked.touch()
         if step.empty:
             step.result.write_text(answer({"sample": {}, "energy": 0.0}))
             return "", 0

@@ -18,12 +18,9 @@ from streamflow.deployment.connector.queue_manager import SlurmConnector as Stoc
 from streamflow.deployment.wrapper import get_inner_location
 from streamflow.log_handler import logger
 
-from qloom_streamflow.interrupt import end_on_sigterm
 from qloom_streamflow.schema import LOG, schema
 from qloom_streamflow.slurmjobs import Ended, Watch
 from qloom_streamflow.steplog import StepLog
-
-OUTPUT_LINES = 20  # of a failed step, in the log
 
 
 class SlurmConnector(StockConnector):
@@ -74,11 +71,6 @@ class SlurmConnector(StockConnector):
             "transferBufferSize": {"type": "integer"},
         }
         return schema("slurm", properties, **{"$defs": stock["$defs"]})
-
-    async def deploy(self, external: bool) -> None:
-        """Nothing to start."""
-        end_on_sigterm()
-        await super().deploy(external)
 
     async def run(
         self,
@@ -161,8 +153,8 @@ class SlurmConnector(StockConnector):
         if not ended.ran:
             raise WorkflowExecutionException(f"Step {step} did not run to its end: {ended.why()}")
         if ended.exit_code:
-            tail = "\n".join(output.splitlines()[-OUTPUT_LINES:])
-            logger.error(f"Step {step} failed: {ended.why()}" + (f"\n{tail}" if tail else ""))
+            last = output.strip().rpartition("\n")[2]  # StreamFlow logs all of it
+            logger.error(f"Step {step} failed: {ended.why()}" + (f": {last}" if last else ""))
         return output, ended.exit_code
 
     def _log_end(self, step: str, ended: Ended | None) -> None:
@@ -190,3 +182,4 @@ class SlurmConnector(StockConnector):
             if code != 0:
                 logger.error(f"scancel: {told}")
             self._steps.clear()
+        await self._watch.close()

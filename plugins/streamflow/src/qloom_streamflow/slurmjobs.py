@@ -85,11 +85,20 @@ class Watch:
         finally:
             self._waiting.pop(job, None)
 
+    async def close(self) -> None:
+        """Ask about nothing any more; a question that is out is seen through."""
+        self._waiting.clear()
+        self._changed.set()
+        if self._poller is not None:
+            await asyncio.wait([self._poller])
+
     async def _poll(self) -> None:
         silent_since: float | None = None
         while self._waiting:
             await self._pause()
             jobs = list(self._waiting)
+            if not jobs:
+                return
             told, code = await self._ask(
                 ["squeue", "-h", "-t", "all", "-j", ",".join(jobs), "-o", "'%i|%T|%N'", "2>&1"]
             )

@@ -7,9 +7,10 @@ from qloom.worlds import Surroundings
 from qloom.worlds.local.world import LocalWorld
 from qloom.worlds.realtime import RealClock, execute
 
-__all__ = ["REAL_TIME", "check", "execute", "make"]
+__all__ = ["REAL_TIME", "check", "execute", "make", "submitted"]
 
 REAL_TIME = True
+submitted = None
 
 
 def check(site: Site) -> None:

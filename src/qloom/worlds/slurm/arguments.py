@@ -21,8 +21,16 @@ def common(slurm: Slurm) -> list[str]:
 def nodes(slurm: Slurm, least: int, most: int) -> list[str]:
     """So many whole nodes; the job goes on if one of them fails."""
     count = str(least) if least == most else f"{least}-{most}"
-    partition = [f"--partition={slurm.partition}"] if slurm.partition else []
-    return [*partition, f"--nodes={count}", "--exclusive", "--no-kill", *common(slurm)]
+    return [*_partition(slurm), f"--nodes={count}", "--exclusive", "--no-kill", *common(slurm)]
+
+
+def core(slurm: Slurm) -> list[str]:
+    """One core, for a driver that computes nothing."""
+    return [*_partition(slurm), "--nodes=1", "--ntasks=1", *common(slurm)]
+
+
+def _partition(slurm: Slurm) -> list[str]:
+    return [f"--partition={slurm.partition}"] if slurm.partition else []
 
 
 def qpu(site: Site, device: str, shares: int) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from qloom.ports import Request
 from qloom.site import Site
-from qloom.worlds.slurm.arguments import components
+from qloom.worlds.slurm.arguments import components, core
 
 SHARES = "QLOOM_DRIVER_SHARES"  # tells a driver that the job around it is its own, and what that has of a QPU
 MARK = "qloom-submitted"  # not the tag of a driver: nobody reaps what waits for its turn
@@ -23,13 +23,14 @@ class Batch:
 
     run: str
     driver: str
-    request: Request
-    shares: int
+    request: Request | None  # None: a core for the driver, which asks for its allocations from there
+    shares: int = 0
     after: str | None = None  # the job that hands the run on: only if it ends well is this one started
 
     def script(self, site: Site, directory: str) -> str:
         """The text for `sbatch`; `directory` is where its output goes."""
-        first, *others = components(site, self.request, self.shares)
+        asked = [core(site.slurm)] if self.request is None else components(site, self.request, self.shares)
+        first, *others = asked
         lines = ["#!/usr/bin/env bash", *_directives([*self._tags(directory), *first])]
         for component in others:
             lines += ["#SBATCH hetjob", *_directives(component)]

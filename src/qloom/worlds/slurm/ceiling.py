@@ -1,10 +1,13 @@
-"""A ceiling on what a run may hold: it is called when so many seconds are used up."""
+"""Ceilings on what a run may hold: they are called when so many seconds are used up."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from qloom.errors import AllocationEnded
 from qloom.ports import Clock
+from qloom.site import Slurm
+from qloom.worlds.slurm.ends import RESUME
 
 
 class Ceiling:
@@ -36,3 +39,36 @@ class Ceiling:
         """Forget the deadline."""
         if self._cancel is not None:
             self._cancel()
+
+
+class Ceilings:
+    """Those of one run, on node-hours and on QPU-seconds; `stop` is called when one of them is reached."""
+
+    def __init__(
+        self, clock: Clock, slurm: Slurm, used_node_s: float, used_qpu_s: float, stop: Callable[[], None]
+    ) -> None:
+        hours, qpu_s = slurm.most_node_hours, slurm.most_qpu_s
+        most_node_s = None if hours is None else hours * 3600
+        self.nodes = Ceiling(clock, most_node_s, used_node_s, lambda: self._reach(f"{hours:g} node-hours"))
+        self.qpus = Ceiling(clock, qpu_s, used_qpu_s, lambda: self._reach(f"{qpu_s:g} QPU-seconds"))
+        self._reached: str | None = None
+        self._stop = stop
+
+    def _reach(self, most: str) -> None:
+        self._reached = f"the run has held its ceiling of {most}"
+        self._stop()
+
+    def error(self) -> AllocationEnded | None:
+        """Why the run cannot go on, if a ceiling is reached."""
+        hint = f"raise it in [slurm] of the site; {RESUME}"
+        return None if self._reached is None else AllocationEnded(self._reached, hint=hint)
+
+    def require_room(self) -> None:
+        """Refuse to go on under a ceiling that is reached."""
+        if (error := self.error()) is not None:
+            raise error
+
+    def close(self) -> None:
+        """Forget the deadlines."""
+        self.nodes.close()
+        self.qpus.close()

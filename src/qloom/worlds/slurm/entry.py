@@ -10,6 +10,7 @@ from qloom.journal.accounting import History, read_history
 from qloom.journal.file import read_events
 from qloom.worlds import Surroundings
 from qloom.worlds.realtime import RealClock, execute
+from qloom.worlds.slurm import submitted
 from qloom.worlds.slurm.batch import SHARES
 from qloom.worlds.slurm.facts import check, read_facts
 from qloom.worlds.slurm.handon import Chain
@@ -18,7 +19,7 @@ from qloom.worlds.slurm.reap import reap
 from qloom.worlds.slurm.tags import own_tag
 from qloom.worlds.slurm.world import SlurmWorld
 
-__all__ = ["REAL_TIME", "check", "execute", "make"]
+__all__ = ["REAL_TIME", "check", "execute", "make", "submitted"]
 
 REAL_TIME = True
 

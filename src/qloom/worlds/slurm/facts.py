@@ -43,7 +43,7 @@ class Facts:
 
 def read_facts(site: Site) -> Facts:
     """Ask Slurm; raises `InputError`, in one line, for what it does not have."""
-    _require_programs()
+    require_programs()
     lines = [line.split("|", 5) for line in _ask("sinfo", "-h", "-N", "-o", _FORMAT).stdout.splitlines()]
     partitions = list(dict.fromkeys(line[1] for line in lines))
     own = site.slurm.partition or default_partition()
@@ -75,7 +75,8 @@ def check(site: Site) -> None:
         _test(qpu(site, device.name, facts.shares[device.name]))
 
 
-def _require_programs() -> None:
+def require_programs() -> None:
+    """Refuse a machine without Slurm, or an environment that points at a cluster which is gone."""
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if missing:
         raise InputError(f"there is no Slurm on this machine: {', '.join(missing)} not found", hint=APT)

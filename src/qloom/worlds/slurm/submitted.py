@@ -1,6 +1,9 @@
-"""The Slurm job that a run was handed to, as Slurm sees it now."""
+"""Slurm jobs that drivers live in: the one around this process, and the one that a run was handed to."""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Sequence
 
 from qloom.errors import JournalError, QloomError
 from qloom.journal.handed import SlurmJob
@@ -8,6 +11,11 @@ from qloom.worlds.slurm.client import GONE, call_once
 from qloom.worlds.slurm.ends import how_it_ended
 from qloom.worlds.slurm.rows import FORMAT, read_rows
 from qloom.worlds.slurm.states import reason_in_words
+
+
+def own_job() -> str | None:
+    """The Slurm job that this process runs in."""
+    return os.environ.get("SLURM_JOB_ID")
 
 
 def look(id: str) -> SlurmJob:
@@ -25,6 +33,18 @@ def look(id: str) -> SlurmJob:
         short = [row for row in waiting if row.reason not in ("None", "Priority")] or waiting
         return SlurmJob(id, "waits", reason_in_words(short[0].reason))
     return SlurmJob(id, "ended", how_it_ended(rows[0] if rows else None))
+
+
+def stages(ids: Sequence[str]) -> dict[str, str]:
+    """Whether each of several jobs waits, holds its nodes or has ended: one question; empty if nobody answers."""
+    try:
+        answer = call_once("squeue", "-h", "-o", FORMAT, "-j", ",".join(ids))
+    except QloomError:
+        return {}
+    if answer.code != 0 and not any(text in answer.stderr.lower() for text in GONE):
+        return {}
+    found = {row.whole: row.state.stage for row in reversed(read_rows(answer.stdout))}
+    return {id: found.get(id, "ended") for id in ids}
 
 
 def require_ended(id: str, run: str) -> None:

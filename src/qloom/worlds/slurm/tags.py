@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Collection
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import asdict, dataclass, fields
+
+from qloom.identity import Process, own_process
 
 PREFIX = "qloom"
 
 
 @dataclass(frozen=True)
 class Tag:
-    """One driver. A process number alone may be used again, so its start, its boot and its namespace count too."""
+    """One driver: its run, and the `Process` that it is."""
 
     run: str
     host: str
@@ -37,19 +36,12 @@ class Tag:
         """Whether its driver is known to have ended, by the jobs that have not; one that is out of sight is not."""
         if self.within:
             return self.within not in in_queue
-        if self.host != platform.node():
-            return False
-        if self.boot != _boot():
-            return True
-        if self.namespace != _namespace():
-            return False
-        return _started(self.pid) != self.started
+        return Process(self.host, self.boot, self.namespace, self.pid, self.started).is_dead()
 
 
 def own_tag(run: str, within: str = "") -> Tag:
     """The tag of this process."""
-    pid = str(os.getpid())
-    return Tag(run, platform.node(), _boot(), _namespace(), pid, _started(pid), within)
+    return Tag(run=run, within=within, **asdict(own_process()))
 
 
 def read_tag(comment: str) -> Tag | None:
@@ -60,27 +52,3 @@ def read_tag(comment: str) -> Tag | None:
     if first != PREFIX or not all(found.get(name) for name in names if name != "within"):
         return None
     return Tag(**{name: found.get(name, "") for name in names})
-
-
-def _boot() -> str:
-    return _read("/proc/sys/kernel/random/boot_id") or "unknown"
-
-
-def _namespace() -> str:
-    try:
-        return str(os.stat("/proc/self/ns/pid").st_ino)
-    except OSError:
-        return "unknown"
-
-
-def _started(pid: str) -> str:
-    """Clock ticks from the boot to the start of a process; nothing if it has gone or is a zombie."""
-    stat = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return stat[19] if len(stat) > 19 and stat[0] != "Z" else ""
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qloom.aio import see_through
-from qloom.errors import AllocationEnded, JobError, NeedError, NodeLost, TaskFailed
+from qloom.errors import AllocationEnded, JobError, NodeLost, TaskFailed
 from qloom.model import Task, Work
 from qloom.mpi.launch import require_mpi, run_ranks, srun
 from qloom.ports import Lease, Request, World
@@ -19,11 +19,12 @@ from qloom.worlds.emulated import EmulatedDevice
 from qloom.worlds.process import WorkerDied
 from qloom.worlds.realtime import RealClock
 from qloom.worlds.slurm.arguments import components, salloc
-from qloom.worlds.slurm.ceiling import Ceiling
+from qloom.worlds.slurm.ceiling import Ceilings
 from qloom.worlds.slurm.client import Client
-from qloom.worlds.slurm.ends import RESUME, cancel, engine_us, how_it_ended, settled, taken_away
+from qloom.worlds.slurm.ends import cancel, engine_us, how_it_ended, settled, taken_away
 from qloom.worlds.slurm.facts import Facts
 from qloom.worlds.slurm.handon import Chain, HandOn
+from qloom.worlds.slurm.held import Held
 from qloom.worlds.slurm.own import OwnJob, Turn, without
 from qloom.worlds.slurm.parts import Part, StepWorkers
 from qloom.worlds.slurm.rows import Row
@@ -31,6 +32,9 @@ from qloom.worlds.slurm.salloc import Salloc
 from qloom.worlds.slurm.tags import Tag
 from qloom.worlds.slurm.watch import Watch
 from qloom.worlds.workers import LocalWorkers, run_task, task_environment
+
+_AT_ONCE = "hold all nodes from the start (workflow, offload, min_nodes)"
+_APART = "qloom submit --driver beside leaves the driver's own job out"
 
 
 @dataclass
@@ -65,14 +69,11 @@ class SlurmWorld(World):
         self.devices = [EmulatedDevice(qpu, self.clock, self._local.get) for qpu in qpus]
         self._workers = StepWorkers(self.client, self.clock, self.worker_set_up, logs, slurm.python, self.record)
         self._asking: dict[str, tuple[Request, Salloc | HandOn | Turn]] = {}
-        self._held: dict[str, list[Part]] = {}
         self._told: dict[str, str] = {}  # lease or job -> the last that the journal was told of it
-        most_node_s = None if slurm.most_node_hours is None else slurm.most_node_hours * 3600
-        self._node_ceiling = Ceiling(self.clock, most_node_s, self.used_node_s, lambda: self._stop("node-hours"))
-        self._qpu_ceiling = Ceiling(self.clock, slurm.most_qpu_s, self.used_qpu_s, lambda: self._stop("QPU-seconds"))
-        self._stopped: str | None = None
+        self._ceilings = Ceilings(self.clock, slurm, self.used_node_s, self.used_qpu_s, self._stop)
+        self._held = Held(self._ceilings, facts)
         self._leaked = False
-        self._watch = Watch(self.client, slurm.poll_s, self._asking, self._held, self._tell)
+        self._watch = Watch(self.client, slurm.poll_s, self._asking, self._held.parts, self._tell)
 
     # Asking
 
@@ -103,9 +104,9 @@ class SlurmWorld(World):
             return True
         turn = Turn(self.tag.job_name(request.id))
         self._asking[request.id] = (request, turn)
-        came = await turn.come(lambda: before.id not in self._held)
+        came = await turn.come(lambda: before.id not in self._held.parts)
         del self._asking[request.id]
-        self._require_running()
+        self._ceilings.require_room()
         return came
 
     async def _ask_for_rest(self, request: Request, shares: int, lent: Part | None) -> tuple[Part, int | None] | None:
@@ -136,13 +137,13 @@ class SlurmWorld(World):
 
     async def _ask(self, request: Request, shares: int) -> tuple[Part, int | None] | None:
         """Ask for one Slurm job; None if the request was withdrawn."""
-        self._require_running()
+        self._ceilings.require_room()
         asked = self._request(request, shares)
         self._asking[request.id] = (request, asked)
         try:
             job_id = await asked.granted()
             if job_id is None:
-                self._require_running()
+                self._ceilings.require_room()
                 return None
             return await self._take(request, shares, job_id)
         finally:
@@ -165,15 +166,13 @@ class SlurmWorld(World):
             return HandOn(self.chain, request, shares)
         name = self.tag.job_name(request.id)
         self._watch.note(name)
-        before = [part.id for part in self._held.get(request.after.id, [])] if request.after is not None else []
+        before = [part.id for part in self._held.of(request.after.id)] if request.after is not None else []
         words = salloc(components(self.site, request, shares), name, self.tag.comment, before)
         return Salloc(self.client, words, name, lambda: request.eligible)
 
     def _hold(self, request: Request, part: Part, shares: int) -> Part:
         """A part of a lease is there: it counts, and its workers start."""
-        self._held.setdefault((request.lease or request).id, []).append(part)
-        self._node_ceiling.change(len(part.nodes))
-        self._qpu_ceiling.change(self.facts.qpus(request.device, shares))
+        self._held.add(request, part, shares)
         for node in part.nodes:
             self._workers.begin(part, node)
         return part
@@ -183,7 +182,7 @@ class SlurmWorld(World):
     async def drop_nodes(self, lease: Lease, nodes: Sequence[str]) -> int | None:
         """Cancel the jobs that are given back whole, and shrink those of which nodes are kept."""
         whole: list[Part] = []
-        for part in list(self._held.get(lease.id, [])):
+        for part in self._held.of(lease.id):
             dropped = [node for node in part.nodes if node in nodes]
             if not dropped:
                 continue
@@ -202,38 +201,26 @@ class SlurmWorld(World):
             answer = await self.client.call("scontrol", "update", f"JobId={part.id}", f"NodeList={','.join(kept)}")
             if answer.code != 0:
                 self._tell(lease.id, "resize_refused", lease=lease.id, engine_id=part.id, complaint=answer.complaint)
-            self._read_back(lease, part, await self.client.jobs(part.id))
-
-    def _read_back(self, lease: Lease, part: Part, rows: list[Row]) -> list[str]:
-        """The node list is what Slurm says it is; returns what is no longer in it."""
-        now = next((row.nodes for row in rows if row.id == part.classical and row.state.stage == "holds"), ())
-        lost = [node for node in part.nodes if node not in now]
-        part.nodes = [node for node in part.nodes if node in now]
-        lease.nodes = [node for node in lease.nodes if node not in lost]
-        self._node_ceiling.change(-len(lost))
-        return lost
+            self._held.read_back(lease, part, await self.client.jobs(part.id))
 
     async def drop_qpu(self, lease: Lease) -> int | None:
         """Cancel the component that stands for the QPU, or the job that is nothing else."""
-        holders = [part for part in self._held.get(lease.id, []) if part.qpu is not None]
-        self._qpu_ceiling.change(-self.facts.qpus(lease.device, lease.shares))
-        lease.device, lease.shares = None, 0
+        holders = [part for part in self._held.of(lease.id) if part.qpu is not None]
+        self._held.remove_qpu(lease)
         if not holders:
             return None
         (part,) = holders
         qpu, part.qpu = part.qpu, part.qpu if part.het else None
         if not part.nodes:
-            self._held[lease.id].remove(part)
+            self._held.remove(lease, part)
         return await self._cancel([str(qpu)])
 
     async def free(self, lease: Lease) -> int | None:
         """Cancel all jobs of a lease."""
         lease.ended = True  # Slurm may start what comes after it before it has told us of the end
-        if lease.device is not None:
-            self._qpu_ceiling.change(-self.facts.qpus(lease.device, lease.shares))
-            lease.device, lease.shares = None, 0
-        ended_us = await self._end(lease, list(self._held.get(lease.id, [])))
-        self._held.pop(lease.id, None)
+        self._held.remove_qpu(lease)
+        ended_us = await self._end(lease, self._held.of(lease.id))
+        self._held.parts.pop(lease.id, None)
         return ended_us
 
     async def _end(self, lease: Lease, parts: list[Part]) -> int | None:
@@ -242,9 +229,7 @@ class SlurmWorld(World):
         await asyncio.gather(*(self._workers.close(part, part.nodes) for part in parts))
         ended_us = await self._cancel([part.id for part in parts])
         for part in parts:
-            self._held[lease.id].remove(part)
-            lease.nodes = [node for node in lease.nodes if node not in part.nodes]
-            self._node_ceiling.change(-len(part.nodes))
+            self._held.remove(lease, part)
         return ended_us
 
     async def _cancel(self, ids: list[str]) -> int | None:
@@ -264,7 +249,7 @@ class SlurmWorld(World):
 
     async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Any:
         """Run a task in the worker of its first node, or over the nodes as a step of its own if it uses MPI."""
-        part = self._part_of(lease, nodes[0])
+        part = self._held.part_with(lease, nodes[0])
         if work.task.ranks:
             return await self._run_ranks(lease, part, nodes, work)
         beginning = self._workers.begin(part, nodes[0])
@@ -283,10 +268,10 @@ class SlurmWorld(World):
 
     async def _run_ranks(self, lease: Lease, part: Part, nodes: Sequence[str], work: Work) -> Any:
         if any(node not in part.nodes for node in nodes):
-            raise NeedError(
+            raise TaskFailed(
                 f"task {work.task.name} uses MPI on {len(nodes)} nodes, which came as several Slurm jobs",
                 job=work.job,
-                hint="a step cannot span jobs: hold all nodes from the start (workflow, offload, min_nodes)",
+                hint=f"a step cannot span jobs: {_AT_ONCE if self.own is None else _APART}",
             )
         group = 0 if part.het else None
         launch = srun(work.task.ranks, nodes, part.id, het_group=group, python=self.site.slurm.python)
@@ -297,22 +282,16 @@ class SlurmWorld(World):
         except TaskFailed as error:
             raise await self._why(lease, part, nodes, error) from None
 
-    def _part_of(self, lease: Lease, node: str) -> Part:
-        for part in self._held.get(lease.id, []):
-            if node in part.nodes:
-                return part
-        raise NodeLost(f"node {node} is gone", job=lease.job)
-
     async def _why(self, lease: Lease, part: Part, nodes: Sequence[str], failed: TaskFailed) -> JobError:
         """Why a task has ended so: its allocation was taken away, a node failed, or (`failed`) by itself."""
         row = await settled(self.client, part)
         if row is None or row.state.stage != "holds":
-            self._forget(lease, part)
+            self._held.remove(lease, part)
             node_failed = row is not None and row.state.name == "NODE_FAIL"
             return NodeLost(failed.message, job=lease.job) if node_failed else self._ended(part, row, lease)
-        lost = self._read_back(lease, part, [row])
+        lost = self._held.read_back(lease, part, [row])
         if not lost and "node failure" in failed.message.lower():  # srun knows before the controller says so
-            lost = self._read_back(lease, part, [replace(row, nodes=tuple(set(row.nodes) - {nodes[0]}))])
+            lost = self._held.read_back(lease, part, [replace(row, nodes=tuple(set(row.nodes) - {nodes[0]}))])
         if not any(node in lost for node in nodes):
             return failed
         self._tell(part.id, "node_lost", lease=lease.id, engine_id=part.id, nodes=lost)
@@ -320,14 +299,7 @@ class SlurmWorld(World):
 
     def _ended(self, part: Part, row: Row | None, lease: Lease | None = None) -> AllocationEnded:
         self._tell(part.id, "allocation_ended", engine_id=part.id, lease=lease and lease.id, how=how_it_ended(row))
-        return self._stopped_error() or taken_away(part, row, lease.job if lease else None)
-
-    def _forget(self, lease: Lease, part: Part) -> None:
-        """A part that Slurm has ended."""
-        if part in self._held.get(lease.id, []):
-            self._held[lease.id].remove(part)
-            self._node_ceiling.change(-len(part.nodes))
-        lease.nodes = [node for node in lease.nodes if node not in part.nodes]
+        return self._ceilings.error() or taken_away(part, row, lease.job if lease else None)
 
     def check_task(self, task: Task) -> None:
         """Refuse what no node could ever run."""
@@ -341,22 +313,12 @@ class SlurmWorld(World):
             self._told[about] = said
             self.record(event, **fields)
 
-    def _stop(self, what: str) -> None:
+    def _stop(self) -> None:
         """The run has used up what it may hold: take everything away from it."""
-        most = self.site.slurm.most_node_hours if what == "node-hours" else self.site.slurm.most_qpu_s
-        self._stopped = f"the run has held its ceiling of {most:g} {what}"
         for _, asked in self._asking.values():
             asked.withdraw()
-        if ids := self._not_own([part.id for parts in self._held.values() for part in parts]):
+        if ids := self._not_own([part.id for part in self._held.all()]):
             self._stopping = asyncio.ensure_future(self.client.cancel(*ids))
-
-    def _stopped_error(self) -> AllocationEnded | None:
-        hint = f"raise it in [slurm] of the site; {RESUME}"
-        return None if self._stopped is None else AllocationEnded(self._stopped, hint=hint)
-
-    def _require_running(self) -> None:
-        if (error := self._stopped_error()) is not None:
-            raise error
 
     # The end
 
@@ -370,7 +332,7 @@ class SlurmWorld(World):
 
     def holds_any(self) -> bool:
         """Whether anything is held now."""
-        return any(self._held.values())
+        return bool(self._held.all())
 
     @property
     def handed_on(self) -> str | None:
@@ -385,14 +347,13 @@ class SlurmWorld(World):
     async def close(self) -> None:
         """Cancel what is left, and end all workers."""
         await self._watch.close()
-        self._node_ceiling.close()
-        self._qpu_ceiling.close()
-        parts = [part for parts in self._held.values() for part in parts]
-        self._leaked = bool(self._held or self._asking)
+        self._ceilings.close()
+        parts = self._held.all()
+        self._leaked = bool(self._held.parts or self._asking)
         await asyncio.gather(*(self._workers.close(part, part.nodes) for part in parts))
         if ids := self._not_own([part.id for part in parts]):
             await self.client.cancel(*ids)
-        self._held.clear()
+        self._held.parts.clear()
         await self._watch.release_strays()
         self._local.close()
         self.client.close()

@@ -11,6 +11,7 @@ from qloom.worlds.virtual.loop import VirtualClock, VirtualLoop
 from qloom.worlds.virtual.world import VirtualWorld
 
 REAL_TIME = False
+submitted = None
 
 
 def check(site: Site) -> None:

@@ -222,6 +222,14 @@ class VirtualClock:
         heapq.heappush(loop._timers, (loop.now_us + max(0, round(seconds * 1e6)), False, number, woken))
         return woken
 
+    def jump(self, at_us: int) -> bool:
+        """Go to a time at once; False if anything else happens before or at it."""
+        loop = self._loop
+        if loop._ready or (loop._timers and loop._timers[0][0] <= at_us):
+            return False
+        loop.now_us = at_us
+        return True
+
     def deadline(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
         """Call `then` when the time is up, after all else that is due at that instant."""
         loop = self._loop

@@ -161,6 +161,11 @@ class VirtualWorld(World):
         """Whether somebody waits for nodes, other than for spare work."""
         return self._line.nodes_are_short()
 
+    def asked_nodes(self, lease: Lease) -> int | None:
+        """What a policy wants a malleable job to keep to, if the cluster is loaded."""
+        asked: int | None = self._line.asked_nodes(lease)
+        return asked
+
     def who_waits(self) -> list[str]:
         """For the report of a deadlock."""
         return self._line.who_waits()

@@ -48,7 +48,7 @@ def read_workload(setting: Setting) -> Workload:
         raise InputError("a workload needs at least 2 nodes, not 1")
     parse_mix(wanted.mix)
     make_policy(wanted.policy, interval_s=wanted.interval_s)
-    parse_strategy(setting.strategy or "offload")
+    parse_strategy(setting.strategies)
     return wanted
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import isnan, nan
 from pathlib import Path
 
-from qloom.campaign.loadtable import Workload
+from qloom.campaign.workload import Workload
 from qloom.journal import home
 from qloom.journal.file import VERSION, Journal
 from qloom.journal.told import ToldClock

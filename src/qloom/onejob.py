@@ -1,0 +1,82 @@
+"""One job of a run, from its submission to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from qloom.broker.port import BrokerPort
+from qloom.errors import JobError, QloomError
+from qloom.journal.file import Event, Journal
+from qloom.journal.forecast import Forecaster
+from qloom.journal.replay import recall
+from qloom.plan import Plan
+from qloom.ports import Requirements
+from qloom.program import Job
+from qloom.strategies import make_strategy
+from qloom.worlds.cluster import JobCluster
+from qloom.worlds.qpu import JobQpu
+
+
+async def run_job(
+    plan: Plan,
+    number: int,
+    world: Any,
+    broker: BrokerPort,
+    journal: Journal,
+    *,
+    past: Sequence[Event] = (),
+    directory: Path | None = None,
+    output: Path | None = None,
+    forecaster: Forecaster | None = None,
+) -> Any:
+    """Run one job of a plan to its end. If several strategies are named, the jobs take them in turn."""
+    name = f"j{number + 1}"
+    recorder = journal.recorder(name)
+    cluster = JobCluster(world, broker, recorder)
+    strategies = plan.strategy.split(",")
+    forecast = forecaster.of(name) if forecaster is not None else None
+    required = Requirements(cluster, plan.site.nodes, options=plan.options, forecast=forecast)
+    if not any(event["event"] == "job_submitted" and event["job"] == name for event in past):
+        recorder.record("job_submitted")
+    job = Job(
+        name,
+        make_strategy(strategies[number % len(strategies)], required),
+        cluster,
+        JobQpu(broker, cluster, recorder),
+        journal,
+        recall(past, name),
+        seed=plan.seed + number,
+        shared_directory=None if directory is None else directory / "shared",
+        output_dir=_output_directory(output, name),
+    )
+    try:
+        result = await job.run(plan.program.call(job, plan.parameters))
+        kept = recorder.keep(result)
+    except asyncio.CancelledError:
+        recorder.record("job_ended", state="interrupted")
+        raise
+    except Exception as failure:
+        error = failure if isinstance(failure, QloomError) else _program_failed(failure, name)
+        recorder.record("job_ended", state="failed", error=error.as_dict())
+        raise error from failure
+    recorder.record("job_ended", state="done", result=kept)
+    return result
+
+
+def _output_directory(output: Path | None, job: str) -> Path | None:
+    if output is None:
+        return None
+    output.mkdir(mode=0o700, exist_ok=True)
+    own = output / job
+    own.mkdir(mode=0o700, exist_ok=True)
+    return own
+
+
+def _program_failed(failure: Exception, job: str) -> QloomError:
+    place = traceback.extract_tb(failure.__traceback__)[-1]
+    where = f"{Path(place.filename).name}, line {place.lineno}"
+    return JobError(f"the program raised {type(failure).__name__}: {failure} ({where})", job=job)

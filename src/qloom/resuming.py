@@ -1,0 +1,56 @@
+"""Going on with a run: what its journal holds is not run again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from qloom.errors import InputError
+from qloom.journal import home, owner
+from qloom.journal.file import Event, await_writer, read_events
+from qloom.journal.handed import handed_to
+from qloom.journal.measured import require_jobs
+from qloom.journal.results import ResultStore
+from qloom.plan import plan_of
+from qloom.runner import Execution, Listener, Outcome, read_profile
+from qloom.worlds import DRIVERS, world_entry
+
+HANDING_ON_S = 30.0  # how long a driver may take to end after it has submitted the next one
+
+
+def resume(name: str, *, listener: Listener | None = None, driver: str = "here") -> Outcome:
+    """Go on with a run that was killed, interrupted or failed; what its journal holds is not run again."""
+    if driver not in DRIVERS:
+        raise InputError(f"no driver is called {driver!r}", hint=f"choose one of {', '.join(DRIVERS)}")
+    directory = home.find_run(name)
+    home.require_own(directory)
+    events = read_events(directory)
+    require_jobs(events, directory.name)
+    submitted = world_entry(events[0]["world"]).submitted
+    inside = submitted.own_job() if submitted is not None and driver != "here" else None
+    if inside is not None:
+        await_writer(directory, HANDING_ON_S)
+        events = read_events(directory)
+    if events[-1].get("state") == "done" and events[-1]["event"] == "run_ended":
+        return _finished(directory, events)
+    if submitted is not None and (job := handed_to(events)) is not None:
+        if job != inside:
+            submitted.require_ended(job, directory.name)
+        owner.forget(directory)  # the driver lived in that job, wherever it was
+    start, plan = events[0], plan_of(events, directory.name).with_devices()
+    program = plan.program
+    changed = bool(program.digest) and program.digest != start.get("program_digest")
+    done = {event["job"]: event for event in events if event["event"] == "job_ended" and event["state"] == "done"}
+    execution = Execution(plan, directory, listener, read_profile(plan.profile), events, driver)
+    note = ["the program's file has changed since the run began"] if changed else []
+    resumed = ("resumed", {"program_changed": changed or None, "engine_id": inside})
+    outcome = execution.go(start.get("epoch_us", 0), events[-1]["at_us"], events[-1]["n"] + 1, resumed, done)
+    return replace(outcome, notes=note + outcome.notes)
+
+
+def _finished(directory: Path, events: list[Event]) -> Outcome:
+    """What came of a run that is done, as its journal has it."""
+    done = {event["job"]: event["result"] for event in events if event["event"] == "job_ended" and "result" in event}
+    store = ResultStore(directory / "results")
+    results = [store.load(done[f"j{number + 1}"]) for number in range(events[0]["jobs"])]
+    return Outcome(directory.name, directory, results, [], events, ["this run is done: nothing to resume"])

@@ -1,0 +1,83 @@
+"""What a job may count on: how long its tasks run, how long nodes take to come, when a quantum result is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from qloom.model import Work
+from qloom.ports import Forecast, Prediction
+
+FOREVER_S = float("inf")
+
+
+class Expected:
+    """Predictions, as far as they are sure enough to act on."""
+
+    def __init__(self, forecast: Forecast | None, confidence: float, skew: float) -> None:
+        self._forecast = forecast and forecast.scaled(skew)
+        self._confidence = confidence
+        self._skew = skew
+
+    def _sure(self, ask: Callable[[Forecast], Prediction | None]) -> Prediction | None:
+        prediction = ask(self._forecast) if self._forecast is not None else None
+        return prediction if prediction is not None and prediction.confidence >= self._confidence else None
+
+    def _sure_s(self, ask: Callable[[Forecast], Prediction | None]) -> float | None:
+        prediction = self._sure(ask)
+        return None if prediction is None else prediction.value
+
+    def named_s(self, name: str) -> float | None:
+        """How long a task of this name runs."""
+        return self._sure_s(lambda forecast: forecast.task_s(name))
+
+    def task_s(self, work: Work) -> float:
+        """How long a task runs; for ever if nobody knows, so that it shares a node with no other."""
+        if work.task.expected_s is not None:
+            return work.task.expected_s * self._skew
+        learned_s = self.named_s(work.task.name)
+        return FOREVER_S if learned_s is None else learned_s
+
+    def longest_first(self, tasks: Sequence[Work]) -> list[Work]:
+        """The order in which tasks fill nodes best."""
+        return sorted(tasks, key=self.task_s, reverse=True)
+
+    def nodes_filled(self, tasks: Sequence[Work], capacity_s: float) -> int:
+        """How many nodes tasks fill that run one after another."""
+        return nodes_filled([self.task_s(work) for work in tasks], capacity_s)
+
+    def node_wait_s(self) -> float:
+        """How long nodes take to come; nothing, as long as nobody knows."""
+        return self._sure_s(lambda forecast: forecast.node_wait_s()) or 0.0
+
+    def average_node_wait_s(self) -> float:
+        """The same over all waits, however different they were."""
+        return 0.0 if self._forecast is None else self._forecast.average_node_wait_s()
+
+    def quantum_left(self) -> Prediction | None:
+        """When the quantum results that the job awaits could be there."""
+        return self._sure(lambda forecast: forecast.quantum_left_s())
+
+    def tasks_after_quantum(self) -> Sequence[str]:
+        """Names of the tasks that other jobs and earlier runs asked for after a quantum result."""
+        return self._forecast.tasks_after_quantum() if self._forecast is not None else ()
+
+    def spare_ahead_s(self) -> float:
+        """How long before it is needed spare work is offered."""
+        return self._sure_s(lambda forecast: forecast.spare_ahead_s()) or 0.0
+
+    def spare_is_useful(self) -> bool:
+        """Whether enough of the spare work so far was asked for later."""
+        return self._forecast is None or self._forecast.spare_use() >= self._confidence
+
+
+def nodes_filled(lengths_s: Sequence[float], capacity_s: float) -> int:
+    """How many nodes tasks fill that run one after another, for about `capacity_s` on each (first fit decreasing)."""
+    filled_s: list[float] = []
+    for length_s in sorted(lengths_s, reverse=True):
+        for place, taken_s in enumerate(filled_s):
+            if taken_s + length_s <= capacity_s < FOREVER_S:
+                filled_s[place] += length_s
+                break
+        else:
+            filled_s.append(length_s)
+    return len(filled_s)

@@ -1,0 +1,44 @@
+"""A queue core on the bench."""
+
+from __future__ import annotations
+
+from qloom.broker.core import QueueCore
+from qloom.broker.events import Finished, SessionOpened, SessionRequested, Start, Stop, Submitted
+from qloom.broker.promise import DeviceSpec
+from qloom.model import QpuHold
+
+
+class Bench:
+    """Feeds events to a core and keeps what it said."""
+
+    def __init__(self, *, shares=8, lanes=1, devices=("q",)):
+        self.core = QueueCore([DeviceSpec(name, shares, lanes) for name in devices])
+        self.started: list[str] = []
+        self.opened: list[str] = []
+        self.stopped: list[str] = []
+
+    def __call__(self, event):
+        for action in self.core.handle(event):
+            match action:
+                case Start(task, _device):
+                    self.started.append(task)
+                case SessionOpened(session):
+                    self.opened.append(session)
+                case Stop(task):
+                    self.stopped.append(task)
+        return self
+
+    def submit(self, *tasks, session=None, device="q", expected_s=0.0):
+        for task in tasks:
+            self(Submitted(task, device, session, expected_s))
+
+    def request(self, session, hold=QpuHold.SHARE, device="q"):
+        self(SessionRequested(session, device, hold))
+
+    def finish_all(self):
+        """Finish what executes, in the order it was started, until nothing is left to finish."""
+        done = 0
+        while done < len(self.started):
+            self(Finished(self.started[done]))
+            done += 1
+        return self.started

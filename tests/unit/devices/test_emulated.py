@@ -1,0 +1,275 @@
+"""Emulated devices: tokens, lanes, solvers that die, drains, calibrations and faults."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from qloom.broker.devices.base import Envelope, UnknownTask, Unreachable
+from qloom.broker.devices.factory import make_device
+from qloom.broker.devices.faults import Faults
+from qloom.broker.devices.solvers import solve
+from qloom.broker.devices.windows import Window, left_s, window_from
+from qloom.errors import InputError, QuantumFailed
+from qloom.worlds.execution import anneal
+from tests.unit.devices.examples import BELL, QUBO, delay, delays, finish, gone, sequence
+
+
+def test_a_token_starts_one_task_and_states_come_in_order():
+    async def go():
+        device = make_device({"kind": "annealing", "set_up_s": 0.05, "per_shot_s": 0.0005})
+        envelope = Envelope("qubo", QUBO, shots=100, options={"seed": 7})
+        before = time.monotonic()
+        id = await device.start("one", envelope)
+        assert await device.start("one", envelope) == id
+        assert await device.find("one") == id
+        assert await device.find("two") is None
+        states, status = await finish(device, id)
+        assert [state for state in states if state != "vendor_queued"] == ["preparing", "executing", "done"]
+        assert time.monotonic() - before >= 0.1
+        assert status.billed_s == pytest.approx(0.1) == device.seconds(envelope)
+        assert await device.tasks() == {id: status.billed_s}
+        answer = await device.result(id)
+        assert await device.wait(id) == status  # final: told as often as it is asked
+        await device.close()
+        return answer
+
+    answer = asyncio.run(go())
+    assert (dict(answer["values"]), answer["energy"]) == ({"a": 0, "b": 1}, -1.5)
+    assert answer["shots"] == 100
+    json.dumps(answer)
+
+
+def test_annealing_gives_what_the_worlds_give():
+    body = {"linear": [[i, -1.0] for i in range(12)], "offset": 0.0,
+            "quadratic": [[i, j, 1.5] for i in range(12) for j in range(i) if (i * j) % 3 == 0]}  # fmt: skip
+    sample = anneal(body, 20, 99)
+    answer = solve("annealing", {"kind": "qubo", "body": body, "shots": 20, "seed": 99, "options": {}})
+    assert dict(answer["values"]) == sample.values
+    assert answer["energy"] == pytest.approx(sample.energy)
+
+
+def test_lanes_queue_and_tasks_in_it_can_be_stopped():
+    async def go():
+        device = delays(lanes=2)
+        ids = [await device.start(str(i), delay(0.1)) for i in range(4)]
+        await asyncio.sleep(0.05)
+        assert [(await device.wait(id)).state for id in ids] == ["executing", "executing", *["vendor_queued"] * 2]
+        assert await device.state() == "busy"
+        await device.stop(ids[2])
+        ends = [(await finish(device, id))[1] for id in ids]
+        assert [end.state for end in ends] == ["done", "done", "cancelled", "done"]
+        assert ends[2].billed_s == 0
+        await device.stop(ids[0])  # over: left as it is
+        assert (await device.wait(ids[0])).state == "done"
+        assert await device.state() == "idle"
+        with pytest.raises(UnknownTask):
+            await device.wait("other")
+        with pytest.raises(QuantumFailed, match="cancelled"):
+            await device.result(ids[2])
+        await device.close()
+
+    asyncio.run(go())
+
+
+def test_a_stopped_task_takes_its_solver_with_it_and_the_device_goes_on():
+    async def go():
+        device = make_device({"kind": "annealing"})
+        heavy = {"linear": [[i, -1.0] for i in range(1500)], "offset": 0.0,
+                 "quadratic": [[i, i - j, 1.0] for i in range(1500) for j in range(1, min(i, 40))]}  # fmt: skip
+        id = await device.start("heavy", Envelope("qubo", heavy, shots=100_000))
+        ticks = 0
+        while not (children := Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()):
+            await asyncio.sleep(0.01)
+        for _ in range(30):
+            await asyncio.sleep(0.01)
+            ticks += 1
+        assert ticks == 30  # the loop was never blocked
+        await device.stop(id)
+        assert (await device.wait(id)).state == "cancelled"
+        assert all(gone(int(pid)) for pid in children)
+        _, status = await finish(device, await device.start("next", Envelope("qubo", QUBO, shots=5)))
+        assert status.state == "done"
+        await device.close()
+
+    asyncio.run(go())
+
+
+def test_a_solver_that_crashes_is_the_devices_fault_and_one_that_takes_too_long_too():
+    async def go():
+        device = make_device({"kind": "annealing", "faults": {"script": {"bad": "crash"}}})
+        _, status = await finish(device, await device.start("bad", Envelope("qubo", QUBO)))
+        assert (status.state, status.fault) == ("failed", True)
+        assert "solver ended" in status.error
+        _, status = await finish(device, await device.start("good", Envelope("qubo", QUBO)))
+        assert status.state == "done"
+        await device.close()
+        hasty = make_device({"kind": "annealing", "solver_time_limit_s": 0.001})
+        _, status = await finish(hasty, await hasty.start("slow", Envelope("qubo", QUBO)))
+        assert (status.state, status.fault) == ("failed", True)
+        assert "within 0.001 s" in status.error
+        await hasty.close()
+
+    asyncio.run(go())
+
+
+BROKER = """
+import asyncio, sys
+from qloom.broker.devices.base import Envelope
+from qloom.broker.devices.factory import make_device
+
+async def go():
+    device = make_device({"kind": "annealing"})
+    await device.start("t", Envelope("qubo", {"linear": [["a", 1.0]]}, seconds=60.0))
+    await asyncio.sleep(0.5)
+    print("up", flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(go())
+"""
+
+
+def test_a_broker_that_is_killed_leaves_no_solver_behind():
+    broker = subprocess.Popen([sys.executable, "-c", BROKER], stdout=subprocess.PIPE, text=True)
+    assert broker.stdout.readline() == "up\n"
+    children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
+    assert children
+    broker.send_signal(signal.SIGKILL)
+    broker.communicate()
+    assert all(gone(int(pid)) for pid in children)
+
+
+def test_no_time_means_no_process_and_no_timer():
+    async def go():
+        device = delays()
+        before = time.monotonic()
+        for number in range(2000):
+            id = await device.start(str(number), delay(0))
+            assert (await device.wait(id)).state == "done"
+            assert await device.result(id) is None
+        assert time.monotonic() - before < 2
+        assert Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split() == []
+        assert len(await device.tasks()) == 2000
+        assert await device.find("0") is None  # answers are not kept for ever
+        await device.close()
+
+    asyncio.run(go())
+
+
+def test_tasks_wait_while_a_device_is_drained_and_none_is_lost():
+    async def go():
+        device = delays()
+        running = await device.start("running", delay(0.1))
+        await asyncio.sleep(0.02)
+        device.drain()
+        assert await device.state() == "maintenance"
+        waiting = [await device.start(f"w{i}", delay(0.01)) for i in range(3)]
+        assert (await finish(device, running))[1].state == "done"
+        await asyncio.sleep(0.05)
+        assert [(await device.wait(id)).state for id in waiting] == ["vendor_queued"] * 3
+        device.resume()
+        assert [(await finish(device, id))[1].state for id in waiting] == ["done"] * 3
+        device.drain("offline")
+        assert await device.state() == "offline"
+        with pytest.raises(Unreachable, match="offline"):
+            await device.start("later", delay())
+        assert await device.find("later") is None
+        with pytest.raises(InputError):
+            device.drain("busy")
+        await device.close()
+
+    asyncio.run(go())
+
+
+def test_tasks_wait_for_the_end_of_a_calibration():
+    async def go():
+        at = time.time()
+        device = delays(windows=[Window(for_s=0.3, every_s=1000.0, first_s=at)])
+        assert await device.state() == "calibration"
+        id = await device.start("t", delay(0.01))
+        assert (await device.wait(id)).state == "vendor_queued"
+        assert (await finish(device, id))[1].state == "done"
+        assert time.time() - at >= 0.3
+        assert await device.state() == "idle"
+        await device.close()
+
+    asyncio.run(go())
+
+
+def test_windows_come_again_and_run_into_each_other():
+    night = window_from({"at": "03:00", "for_s": 1800})
+    assert night.left_s(3 * 3600) == 1800
+    assert night.left_s(86_400 * 20_000 + 3 * 3600 + 600) == 1200
+    assert night.left_s(3 * 3600 + 1800) == 0
+    assert left_s([night, Window(600, first_s=3 * 3600 + 1700)], 3 * 3600) == 2300
+    assert left_s([], 5.0) == 0
+    for wrong in ({}, {"for_s": 0}, {"for_s": 90_000}, {"for_s": 5, "at": "25:00"}, {"for_s": 5, "x": 1}, 7):
+        with pytest.raises(InputError):
+            window_from(wrong)
+
+
+def test_faults_are_the_same_for_the_same_seed():
+    faults = Faults({"fail": 0.2, "refuse": 0.1}, seed=5)
+    drawn = [faults.of(str(i), 0) for i in range(1000)]
+    assert drawn == [Faults({"fail": 0.2, "refuse": 0.1}, seed=5).of(str(i), 0) for i in range(1000)]
+    assert 150 < drawn.count("fail") < 250
+    assert 60 < drawn.count("refuse") < 140
+    for wrong in ({"rates": {"melt": 0.1}}, {"rates": {"fail": 1.2}}):
+        with pytest.raises(InputError):
+            Faults(**wrong)
+
+
+def test_each_fault_looks_as_it_would():
+    async def go():
+        device = delays(faults=Faults(script={"r": "refuse", "l": "lost", "f": "fail"}))
+        with pytest.raises(Unreachable):
+            await device.start("r", delay(0))
+        assert await device.find("r") is None
+        assert (await finish(device, await device.start("r", delay(0))))[1].state == "done"  # once only
+        with pytest.raises(Unreachable):
+            await device.start("l", delay(0.01))
+        id = await device.find("l")
+        assert id is not None
+        assert (await finish(device, id))[1].state == "done"
+        _, status = await finish(device, await device.start("f", delay(0.02)))
+        assert (status.state, status.fault) == ("failed", True)
+        assert 0 < status.billed_s < 0.02 + 0.05
+        await device.close()
+
+    asyncio.run(go())
+
+
+def test_a_shared_set_up_is_paid_once():
+    async def go():
+        device = make_device({"kind": "annealing", "set_up_s": 0.05, "per_shot_s": 0, "set_up_shared": True})
+        other = {**QUBO, "offset": 1.0}
+        billed = []
+        for number, body in enumerate((QUBO, QUBO, other, QUBO)):
+            envelope = Envelope("qubo", body, shots=3)
+            billed.append((await finish(device, await device.start(str(number), envelope)))[1].billed_s)
+        assert billed == pytest.approx([0.05, 0, 0.05, 0.05])
+        await device.close()
+
+    asyncio.run(go())
+
+
+def test_set_up_keys_tell_the_same_register_and_the_same_circuit():
+    device = make_device({"kind": "annealing"})
+    rx = BELL.replace("h q[0]", "rx(0.1) q[0]")
+    assert device.set_up_key(Envelope("openqasm3", rx)) == device.set_up_key(
+        Envelope("openqasm3", rx.replace("0.1", "0.2"))
+    )
+    assert device.set_up_key(Envelope("openqasm3", rx)) != device.set_up_key(Envelope("openqasm3", BELL))
+    assert device.set_up_key(Envelope("pulser", sequence())) == device.set_up_key(
+        Envelope("pulser", sequence(name="another"))
+    )
+    assert device.set_up_key(Envelope("pulser", sequence())) != device.set_up_key(Envelope("pulser", sequence(3)))
+    assert device.set_up_key(delay()) is None
