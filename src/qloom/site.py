@@ -83,6 +83,21 @@ class Watts:
             raise InputError("watts are finite, and not negative")
 
 
+# Arguments by which a run finds and leads its jobs, in full and as one letter.
+_OWN_ARGUMENTS = (
+    *("--job-name", "--comment", "--clusters", "--array", "--dependency", "--nodes"),
+    *("--no-shell", "--wrap", "--quiet", "--test-only"),
+)
+_OWN_LETTERS = "JMadNQ"
+
+
+def _is_qloom_s_own(word: str) -> bool:
+    """Whether an argument of the site would take a job out of its run's hands; Slurm takes names cut short, too."""
+    if word.startswith("--"):
+        return any(own.startswith(word.partition("=")[0]) for own in _OWN_ARGUMENTS)
+    return word == ":" or (len(word) > 1 and word[0] == "-" and word[1] in _OWN_LETTERS)
+
+
 @checked(frozen=True, config=STRICT)
 class Slurm:
     """What every Slurm job of a run is asked for with; used by the world `slurm`. Empty: as Slurm has it."""
@@ -104,6 +119,10 @@ class Slurm:
     most_qpu_s: float | None = None
 
     def __post_init__(self) -> None:
+        for word in self.arguments:
+            if _is_qloom_s_own(word):
+                hint = "leave it out; for charging there are account and --wckey"
+                raise InputError(f"slurm.arguments may not hold {word}: qloom sets it for each job itself", hint=hint)
         if not 0.1 <= self.poll_s < float("inf"):
             raise InputError(f"slurm.poll_s must be at least 0.1 seconds, not {self.poll_s}")
         for name in ("most_node_hours", "most_qpu_s"):

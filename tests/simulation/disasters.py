@@ -19,7 +19,6 @@ from qloom.broker.state import KnownSession, KnownTask
 from qloom.errors import AllocationEnded, QuantumFailed
 from qloom.journal.file import Event
 from qloom.journal.forecast import learn
-from qloom.journal.results import ResultStore
 from qloom.model import QuantumWork
 from qloom.programs.load import Program
 from qloom.runner import Plan, run_job
@@ -121,12 +120,6 @@ def run(schedule: Schedule) -> Ended:
         loop.close()
 
 
-def results_in(journal: list[Event]) -> dict[str, Any]:
-    """The results of the jobs that a journal has as done."""
-    done = [event for event in journal if event["event"] == "job_ended" and event["state"] == "done"]
-    return {event["job"]: ResultStore(None).load(event["result"]) for event in done}
-
-
 def _name(number: int) -> str:
     return f"j{number + 1}"
 
@@ -164,21 +157,21 @@ class Disasters:
         finally:
             for driver in self._dead:
                 driver.bury()
-        kept = {job: result for events in journals for job, result in results_in(events).items()}
+        kept = {job: result for journal in journals for job, result in journal.done_jobs().items()}
         results = [kept[_name(number)] for number in range(len(schedule.programs))]
-        return Ended(results, journals, self._hits)
+        return Ended(results, [journal.written for journal in journals], self._hits)
 
-    async def _run(self, numbers: list[int]) -> list[Event]:
+    async def _run(self, numbers: list[int]) -> OwnJournal:
         """Resume a run until all its jobs are done; returns its journal."""
         journal: OwnJournal | None = None
         for _ in range(MOST_RESUMES):
             self._started += 1
             driver = Driver(self._started, self._schedule.site, self._line, self._broker, self._clock)
             journal = OwnJournal(driver, self._clock, journal, 0 if journal is None else journal.cut(self._rng))
-            done = results_in(journal.written)
+            done = journal.done_jobs()
             left = [number for number in numbers if _name(number) not in done]
             if not left:
-                return journal.written
+                return journal
             main = driver.start(self._drive(driver, journal, left))
             self._drivers.append(driver)
             await asyncio.wait([main, driver.died], return_when=asyncio.FIRST_COMPLETED)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from qloom.broker.inprocess import InProcessBroker, LocalSession
+from qloom.broker.inprocess import InProcessBroker
 from qloom.broker.port import Session
 from qloom.journal.file import Event, Journal, Recorder
 from qloom.model import QpuHold, QuantumWork
@@ -133,6 +133,11 @@ class OwnJournal(Journal):
             super().record(event, durable=durable, **fields)
             self.durable = len(self.written) if durable else self.durable
 
+    def done_jobs(self) -> dict[str, Any]:
+        """The results of the jobs that it has as done."""
+        done = [event for event in self.written if event["event"] == "job_ended" and event["state"] == "done"]
+        return {event["job"]: self.results.load(event["result"]) for event in done}
+
     def cut(self, rng: Random) -> int:
         """How many events survive a crash."""
         return rng.randint(self.durable, len(self.written))
@@ -210,7 +215,7 @@ class OwnLine:
 class OwnSession:
     """A session that one driver has opened."""
 
-    def __init__(self, broker: OwnBroker, session: LocalSession) -> None:
+    def __init__(self, broker: OwnBroker, session: Session) -> None:
         self.id, self.device, self.hold = session.id, session.device, session.hold
         self._broker = broker
         self._session = session
@@ -245,7 +250,7 @@ class OwnBroker:
         return await call
 
     async def open_session(self, device: str, hold: QpuHold, job: str, engine_id: str | None = None) -> Session:
-        opened: list[LocalSession] = []
+        opened: list[Session] = []
 
         async def open_it() -> None:
             opened.append(await self._broker.open_session(device, hold, job))

@@ -11,10 +11,13 @@ import pytest
 import qloom
 from qloom.errors import InputError
 from qloom.journal.accounting import account, read_history
+from qloom.programs.load import load_program
+from qloom.runner import Plan
 from qloom.site import Site, Slurm
 from qloom.strategies import STRATEGIES
+from qloom.submit import submit
 from tests.slurm import programs
-from tests.slurm.driver import QLOOM, left, queue, wait_until
+from tests.slurm.driver import QLOOM, ended, left, queue, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -105,6 +108,31 @@ def test_a_ceiling_ends_the_run_and_says_so(cluster):
     (error,) = run(programs.long_phase, strategy="offload", site=site, parameters={"seconds": 30.0}).errors
     assert "its ceiling of 0.00166667 node-hours" in error.message
     assert "qloom resume" in error.hint
+
+
+def test_a_ceiling_ends_a_driver_in_its_own_job_too(cluster, qloom_home):
+    """Its nodes cannot be taken away from it: its work is, and then it ends."""
+    site = Site(nodes=1, slurm=Slurm(most_node_hours=2 / 3600))
+    parameters = {"seconds": programs.FOREVER_S}
+    plan = Plan(load_program(programs.source(programs.long_phase)), parameters, "offload", world="slurm", site=site)
+    events = ended(submit(plan, "in-job").run)
+    assert events[-1]["state"] == "failed"
+    (error,) = [event["error"] for event in events if event["event"] == "job_ended"]
+    assert "its ceiling of 0.000555556 node-hours" in error["message"]
+    wait_until(lambda: queue(cluster) == {}, "the end of the driver's job")
+
+
+def test_a_ceiling_on_qpu_seconds_counts_what_is_executed_where_the_qpu_is_not_held(cluster, qloom_home):
+    source, site = programs.source(programs.phases_of_each_kind), Site(slurm=Slurm(most_qpu_s=2.0))
+    (error,) = qloom.run(source, world="slurm", strategy="offload", site=site).errors
+    assert "its ceiling of 2 QPU-seconds" in str(error)
+    assert "qloom resume" in str(error)
+    again = qloom.resume("last")  # nothing is left of what it may use
+    assert len(again.errors) == 1
+    states = [event["state"] for event in again.events if event["event"] == "quantum_ended"]
+    assert states[0] == "done", "1.3 s of 2 s"
+    assert set(states[1:]) == {"failed"}
+    assert account(read_history(again.events)).qpu_s_held < 2.5
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,38 @@ def test_a_node_is_held_only_while_a_task_runs_on_it():
     assert used.qpu_s_busy == used.vqpu_s_held == pytest.approx(240.0)
 
 
+async def classical_first(job, *, quantum_s: float = 60.0) -> None:
+    for number in range(4):
+        await job.classical(score(number))
+        await job.quantum(delay(quantum_s))
+    await job.classical(score(4))
+
+
+CROWDED = Site(overheads=Overheads(submit_s=300.0))  # nodes take five minutes to come
+
+
+def used_when_crowded(**parameters):
+    outcome = qloom.run(
+        classical_first, strategy="weave+task", world="virtual", site=CROWDED, in_memory=True, parameters=parameters
+    )
+    requests = [event for event in outcome.events if event["event"] == "requested" and event["nodes"]]
+    return account(read_history(outcome.events)), len(requests)
+
+
+def test_where_nodes_take_long_to_come_one_is_kept_through_a_quantum_phase():
+    used, requests = used_when_crowded()
+    assert requests == 1
+    assert used.node_s_held - used.node_s_busy == pytest.approx(4 * 60.0, abs=2.0)
+
+
+def test_a_quantum_phase_that_takes_longer_than_getting_a_node_keeps_none_once_that_is_known():
+    used, requests = used_when_crowded(quantum_s=1000.0)
+    assert requests == 5
+    assert used.node_s_held - used.node_s_busy == pytest.approx(300.0, abs=2.0), (
+        "in the first, of which nothing is known"
+    )
+
+
 def test_useless_spare_work_is_no_longer_run():
     async def program(job):
         for number in range(5):

@@ -13,10 +13,11 @@ from qloom.ports import Cluster
 from qloom.strategies.expected import Expected, nodes_filled
 from qloom.strategies.order import PhaseOrder
 
+POLL_S = 0.5
 REQUIRED, EARLY, SPARE = "required", "early", "spare"  # what nodes are asked for
 
 
-@dataclass
+@dataclass(eq=False)
 class _Lease:
     nodes: int
     why: str
@@ -51,7 +52,7 @@ class Leases:
         self._spare_nodes = 0  # how many nodes the spare work that was offered last can use
         self._runs: dict[asyncio.Future[Any], Work] = {}  # of the classical phases under way
         self._longest_s = 0.0  # of their tasks, or else of the last ones
-        self._kept = 0  # idle nodes that wait for the end of a quantum phase
+        self._kept: list[_Lease] = []  # idle, until a quantum phase ends
         self._working = asyncio.Event()  # there are some
         self._changed = asyncio.Event()  # a task may have begun
         self._ended = False
@@ -90,7 +91,7 @@ class Leases:
 
     def ask_early(self, next_s: Sequence[float], idle_s: float, reason: str) -> None:
         """Ask for the nodes of tasks that will come; one that is there before them may idle for so long."""
-        for _ in range(nodes_filled(next_s, max(next_s)) - self._kept):
+        for _ in range(nodes_filled(next_s, max(next_s)) - len(self._kept)):
             self._ask(1, EARLY, reason, idle_s)
 
     def run_spare(self, tasks: Sequence[Work], nodes: int, most: int) -> None:
@@ -170,11 +171,26 @@ class Leases:
             await held.settled(self._linger_s)
             while self._runs and not self._per_task:
                 await held.settled(self._linger_s)
-            while self._order.in_quantum and await self._work_comes_within(self._worth_keeping_s()):
+            while self._order.in_quantum and await self._work_comes_in_time(lease):
                 await held.settled(self._linger_s)
 
-    def _worth_keeping_s(self) -> float:
-        """How long a node that falls idle in a quantum phase is kept.
+    async def _work_comes_in_time(self, lease: _Lease) -> bool:
+        """Keep idle nodes in a quantum phase for as long as that is worth it; whether there was work by then."""
+        self._kept.append(lease)
+        kept_s, pause_s = 0.0, POLL_S
+        try:
+            while (more_s := self._worth_keeping_s(lease, kept_s)) > 0:
+                pause_s = min(pause_s, more_s)
+                with suppress(TimeoutError):
+                    return await asyncio.wait_for(self._working.wait(), pause_s)
+                kept_s += pause_s
+                pause_s *= 2
+            return False
+        finally:
+            self._kept.remove(lease)
+
+    def _worth_keeping_s(self, lease: _Lease, kept_s: float) -> float:
+        """How much longer to keep it.
 
         A phase that is shorter than getting a node again is too short to let go. On a crowded cluster waits have a
         long tail, so one node is kept for as long as they are on average, unless the phase is known to take longer:
@@ -182,21 +198,11 @@ class Leases:
         """
         left, average_s = self._expected.quantum_left(), self._expected.average_node_wait_s()
         is_crowded = average_s > max(self._crowded_s, self._longest_s)
-        if is_crowded and not self._kept and (left is None or left.value <= average_s):
-            return average_s
+        if is_crowded and self._kept[0] is lease and (left is None or left.value <= average_s):
+            return average_s - kept_s
         if left is not None and left.value <= self._expected.node_wait_s():
-            return max(0.0, left.value) + self._linger_s
+            return left.value + self._linger_s
         return 0.0
-
-    async def _work_comes_within(self, seconds: float) -> bool:
-        self._kept += 1
-        try:
-            await asyncio.wait_for(self._working.wait(), seconds)
-        except TimeoutError:
-            return False
-        finally:
-            self._kept -= 1
-        return True
 
     def _lease_ended(self, task: asyncio.Task[None]) -> None:
         lease = self._leases.pop(task)

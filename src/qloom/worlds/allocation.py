@@ -81,7 +81,8 @@ class Allocation(AllocationPort):
     @property
     def nodes(self) -> Sequence[str]:
         """The nodes held now, without those that are about to be given back."""
-        return tuple(node for node in self.lease.nodes if node not in self._leaving)
+        leaving = self._leaving
+        return tuple([node for node in self.lease.nodes if node not in leaving] if leaving else self.lease.nodes)
 
     @property
     def has_grown(self) -> bool:

@@ -117,7 +117,7 @@ def cut(lines):
 def test_resume_goes_on(cli):
     whole = cli("run", "phases", "--world", "virtual", "--json").json
     cut(20)
-    assert cli("runs", "--json").json[0]["state"] == "open"
+    assert cli("runs", "--json").json[0]["state"] == "killed"
     assert "killed" in cli("explain").out
     resumed = cli("resume", "last", "--json").json
     assert resumed["results"] == whole["results"]

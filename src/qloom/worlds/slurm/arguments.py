@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from qloom.model import QpuHold
@@ -47,9 +48,14 @@ def gres_of(site: Site, device: str) -> str:
     return site.slurm.gres if len(site.qpus) == 1 else f"{site.slurm.gres}:{device}"
 
 
-def components(site: Site, request: Request, shares: int) -> list[list[str]]:
-    """The components of a request: nodes, a QPU, or both as a het job, of which the QPU is never the leader."""
+def components(site: Site, request: Request, shares: int, rest_s: float | None = None) -> list[list[str]]:
+    """The components of a request: nodes, a QPU, or both as a het job, of which the QPU is never the leader.
+
+    What grows an allocation is asked for only for as long as the rest of that lasts.
+    """
     parts = [nodes(site.slurm, request.least_nodes, request.most_nodes)] if request.least_nodes else []
+    if rest_s is not None and parts:
+        parts[0].append(f"--time={max(1, math.ceil(rest_s / 60))}")
     if request.spare and parts:
         parts[0].append("--nice")  # for work that may never be needed: all others go first
     if request.device is not None and request.qpu is not QpuHold.TASK:
@@ -66,5 +72,5 @@ def salloc(parts: Sequence[Sequence[str]], name: str, comment: str, after: Seque
     tags = [f"--job-name={name}", f"--comment={comment}"]
     words = ["salloc", "--no-shell", *([f"--dependency=afterany:{':'.join(after)}"] if after else [])]
     for place, part in enumerate(parts):
-        words += [*([":"] if place else []), *tags, *part]
+        words += [*([":"] if place else []), *part, *tags]  # the last word counts
     return words

@@ -31,7 +31,7 @@ class Batch:
         """The text for `sbatch`; `directory` is where its output goes."""
         asked = [core(site.slurm)] if self.request is None else components(site, self.request, self.shares)
         first, *others = asked
-        lines = ["#!/usr/bin/env bash", *_directives([*self._tags(directory), *first])]
+        lines = ["#!/usr/bin/env bash", *_directives([*first, *self._tags(directory)])]
         for component in others:
             lines += ["#SBATCH hetjob", *_directives(component)]
         if home := os.environ.get("QLOOM_HOME"):

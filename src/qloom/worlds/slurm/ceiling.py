@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from qloom.errors import AllocationEnded
+from qloom.model import QuantumWork
 from qloom.ports import Clock
 from qloom.site import Slurm
+from qloom.worlds.emulated import EmulatedDevice
 from qloom.worlds.slurm.ends import RESUME
 
 
@@ -53,10 +57,29 @@ class Ceilings:
         self.qpus = Ceiling(clock, qpu_s, used_qpu_s, lambda: self._reach(f"{qpu_s:g} QPU-seconds"))
         self._reached: str | None = None
         self._stop = stop
+        self._doing: list[asyncio.Task[Any]] = []
 
     def _reach(self, most: str) -> None:
         self._reached = f"the run has held its ceiling of {most}"
         self._stop()
+        for doing in self._doing:
+            doing.cancel()
+
+    async def while_there_is_room(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Work that is ended where it stands when a ceiling is reached: the driver's own job ends with its work."""
+        self.require_room()
+        doing = asyncio.ensure_future(begin())
+        self._doing.append(doing)
+        caller = asyncio.current_task()
+        try:
+            return await doing
+        except asyncio.CancelledError:
+            error = self.error()
+            if error is None or (caller is not None and caller.cancelling()):
+                raise
+            raise error from None
+        finally:
+            self._doing.remove(doing)
 
     def error(self) -> AllocationEnded | None:
         """Why the run cannot go on, if a ceiling is reached."""
@@ -72,3 +95,23 @@ class Ceilings:
         """Forget the deadlines."""
         self.nodes.close()
         self.qpus.close()
+
+
+class CountedDevice:
+    """A device whose executions count against a ceiling, unless their job `holds` it: then that counts."""
+
+    def __init__(self, device: EmulatedDevice, ceilings: Ceilings, holds: Callable[[str], bool]) -> None:
+        self.spec, self.qubits, self.outages_s = device.spec, device.qubits, device.outages_s
+        self.seconds = device.seconds
+        self._device = device
+        self._ceilings = ceilings
+        self._holds = holds
+
+    async def run(self, work: QuantumWork) -> Any:
+        """Execute a payload."""
+        qpus = 0.0 if self._holds(work.job) else 1.0
+        self._ceilings.qpus.change(qpus)
+        try:
+            return await self._ceilings.while_there_is_room(lambda: self._device.run(work))
+        finally:
+            self._ceilings.qpus.change(-qpus)

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,8 +92,11 @@ class Client:
         self._temporary = tempfile.TemporaryDirectory(prefix="qloom-slurm-", dir=within)
         self.directory = Path(self._temporary.name)
 
-    async def call(self, *words: str) -> Answer:
-        """Call a program until the controller has answered, however long that takes."""
+    async def call(self, *words: str, unless: Callable[[], Awaitable[str | None]] | None = None) -> Answer:
+        """Call a program until the controller has answered, however long that takes.
+
+        A call that timed out may have come through: `unless` says before each repetition what came of it, if it did.
+        """
         pause_s = FIRST_PAUSE_S
         while True:
             answer = await self._once(words)
@@ -103,6 +106,8 @@ class Client:
             self.note_silence(answer.complaint)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            if unless is not None and (found := await unless()) is not None:
+                return Answer(0, found, "")
 
     async def _once(self, words: Sequence[str]) -> Answer:
         self.calls += 1

@@ -6,13 +6,13 @@ import asyncio
 import os
 from typing import Any
 
-from qloom.journal.accounting import History, read_history
+from qloom.journal.accounting import Interval, read_history
 from qloom.journal.file import read_events
 from qloom.worlds import Surroundings
 from qloom.worlds.realtime import RealClock, execute
 from qloom.worlds.slurm import submitted
 from qloom.worlds.slurm.batch import SHARES
-from qloom.worlds.slurm.facts import check, read_facts
+from qloom.worlds.slurm.facts import Facts, check, read_facts
 from qloom.worlds.slurm.handon import Chain
 from qloom.worlds.slurm.own import own_job
 from qloom.worlds.slurm.reap import reap
@@ -34,19 +34,20 @@ def make(surroundings: Surroundings, clock: RealClock) -> SlurmWorld:
     if leaked and record is not None:
         record("reaped", engine_ids=leaked)
     run = f"memory-{os.getpid()}" if directory is None else directory.name
-    past = None if directory is None else read_history(read_events(directory))
+    past = [] if directory is None else read_history(read_events(directory)).intervals
+    facts = read_facts(surroundings.site)
     chained = surroundings.driver == "chain"
     own = own_job(once=chained) if surroundings.driver == "in-job" or (chained and SHARES in os.environ) else None
     world = SlurmWorld(
         surroundings.site,
-        read_facts(surroundings.site),
+        facts,
         clock,
         own_tag(run, os.environ.get("SLURM_JOB_ID", "") if SHARES in os.environ else ""),
         surroundings.worker_set_up,
         logs,
         record,
-        _held_s(past, ("node",)),
-        _held_s(past, ("qpu",)),
+        sum(interval.seconds for interval in past if interval.kind == "node"),
+        sum(interval.seconds * _qpus(interval, facts) for interval in past),
         own,
     )
     if chained and directory is not None:
@@ -56,6 +57,8 @@ def make(surroundings: Surroundings, clock: RealClock) -> SlurmWorld:
     return world
 
 
-def _held_s(past: History | None, kinds: tuple[str, ...]) -> float:
-    """What a run that is resumed has held already."""
-    return sum(interval.seconds for interval in past.intervals if interval.kind in kinds) if past else 0.0
+def _qpus(interval: Interval, facts: Facts) -> float:
+    """How much of a QPU a run that is resumed has held for a while, or has executed on where it held none."""
+    if interval.kind == "vqpu":
+        return 1 / facts.shares.get(interval.resource, 1)
+    return float(interval.kind == "qpu" or (interval.kind == "quantum" and interval.hold == "task"))

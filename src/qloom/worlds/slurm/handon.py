@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,7 +78,12 @@ async def submit(batch: Batch, site: Site, directory: Path, client: Client) -> s
     """Write the script into the directory of the run and give it to Slurm; the id of the job."""
     script = directory / f"{batch.driver}.sh"
     script.write_text(batch.script(site, str(directory / "logs")))
-    answer = await client.call("sbatch", "--parsable", str(script))
+    name = f"qloom.{batch.run}.{uuid.uuid4().hex[:8]}"  # no other job has it
+
+    async def submitted_after_all() -> str | None:
+        return next((row.whole for row in await client.jobs() if row.name == name), None)
+
+    answer = await client.call("sbatch", "--parsable", f"--job-name={name}", str(script), unless=submitted_after_all)
     if answer.code != 0:
         raise InputError(f"Slurm refuses the job: {answer.complaint}", hint=f"see {script} and [slurm] of the site")
     return answer.stdout.strip().partition(";")[0]

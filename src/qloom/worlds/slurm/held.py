@@ -17,6 +17,7 @@ class Held:
 
     def __init__(self, ceilings: Ceilings, facts: Facts) -> None:
         self.parts: dict[str, list[Part]] = {}  # by lease
+        self._with_qpu: list[str] = []  # jobs, once for each of their leases that has one
         self._ceilings = ceilings
         self._facts = facts
 
@@ -39,7 +40,9 @@ class Held:
         """A part of a new lease, or of one that has grown."""
         self.parts.setdefault((request.lease or request).id, []).append(part)
         self._ceilings.nodes.change(len(part.nodes))
-        self._ceilings.qpus.change(self._facts.qpus(request.device, shares))
+        if shares:
+            self._with_qpu.append(request.job)
+            self._ceilings.qpus.change(self._facts.qpus(request.device, shares))
 
     def remove(self, lease: Lease, part: Part) -> None:
         """A part that was given back, or taken away."""
@@ -51,8 +54,13 @@ class Held:
     def remove_qpu(self, lease: Lease) -> None:
         """The lease has no QPU any more."""
         if lease.device is not None:
+            self._with_qpu.remove(lease.job)
             self._ceilings.qpus.change(-self._facts.qpus(lease.device, lease.shares))
             lease.device, lease.shares = None, 0
+
+    def has_qpu(self, job: str) -> bool:
+        """Whether a job holds a QPU, or a share of one, beyond its tasks."""
+        return job in self._with_qpu
 
     def read_back(self, lease: Lease, part: Part, rows: Sequence[Row]) -> list[str]:
         """The node list is what Slurm says it is; returns what is no longer in it."""

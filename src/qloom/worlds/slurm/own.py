@@ -44,7 +44,7 @@ class OwnJob:
         nodes = self.nodes[: request.most_nodes]
         if not nodes and not of_qpu:
             return None
-        self.lent = Part(self.row.whole, nodes, self.qpu if of_qpu else None, self.held_from_s)
+        self.lent = Part(self.row.whole, nodes, self.qpu if of_qpu else None, self.held_from_s, self.row.end_s)
         self.times_lent += 1
         return self.lent
 

@@ -16,6 +16,7 @@ from qloom.worlds.workers import note_start
 
 REVOKED = "job credential revoked"  # a node that was given back and regained, until the second has changed
 REVOKED_S, REVOKED_PAUSE_S = 3.0, 0.2
+MOST_TRIES = 8  # of a worker, while srun cannot reach what the driver can
 
 
 @dataclass
@@ -26,6 +27,7 @@ class Part:
     nodes: list[str]
     qpu: str | None = None  # the job, or the component of a het job, that stands for the QPU
     start_s: int | None = None  # Slurm's own time of its start
+    end_s: int | None = None  # when its time limit ends it; None: never, or not known
 
     @property
     def het(self) -> bool:
@@ -69,10 +71,11 @@ class StepWorkers:
 
     async def _start(self, part: Part, node: str) -> StepWorker:
         loop = asyncio.get_running_loop()
-        until_s, pause_s = loop.time() + REVOKED_S, FIRST_PAUSE_S
+        until_s, pause_s, tries = loop.time() + REVOKED_S, FIRST_PAUSE_S, 0
         log = self._logs / f"{part.id}.{node}.log"
         while True:
             self._client.calls += 1
+            known = log.stat().st_size if log.exists() else 0
             worker = StepWorker(part.id, node, self._set_up, log, het=part.het, python=self._python)
             try:
                 await worker.ready
@@ -81,22 +84,30 @@ class StepWorkers:
                 worker.kill()
                 await worker.gone()
                 raise
-            except WorkerDied as error:
+            except WorkerDied:
                 await worker.gone()
-                if controller_is_down(str(error)):
+                said = _of_srun(log, known)
+                if controller_is_down(said) and tries < MOST_TRIES:
+                    tries += 1
                     self._client.note_silence(f"no step on {node}")
                     await asyncio.sleep(pause_s)
+                    await self._client.jobs(part.id)  # however long it takes until the controller answers
                     pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-                elif REVOKED in str(error).lower() and loop.time() < until_s:
+                elif REVOKED in said.lower() and loop.time() < until_s:
                     await asyncio.sleep(REVOKED_PAUSE_S)
                 else:
                     raise
-                log.write_bytes(b"")  # an old complaint must not be taken for a new one
 
     async def close(self, part: Part, nodes: Sequence[str]) -> None:
         """End the workers of some nodes, before these are given back."""
         known = [self._known.pop((part.id, node), None) for node in nodes]
         await asyncio.gather(*(_close(worker) for worker in known if worker is not None))
+
+
+def _of_srun(log: Path, known: int) -> str:
+    """What srun itself has complained of since; all else in a log is the user's own, whatever it says."""
+    lines = log.read_bytes()[known:].decode(errors="replace").splitlines()
+    return "\n".join(line for line in lines if line.startswith("srun: error:"))
 
 
 async def _close(starting: asyncio.Task[StepWorker]) -> None:

@@ -16,6 +16,7 @@ from qloom.worlds.slurm.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Answer, Cl
 from qloom.worlds.worker import die_with_parent
 
 _GRANTED = re.compile(r"Granted job allocation (\d+)")
+_IN_LINE = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
 
 
 class Salloc:
@@ -36,7 +37,10 @@ class Salloc:
             self._process.send_signal(signal.SIGTERM)
 
     async def granted(self) -> str | None:
-        """Wait for the allocation; its job id, or None if the request was taken back before."""
+        """Wait for the allocation; its job id, or None if the request was taken back before.
+
+        A job that stood in line and was ended by somebody else has an id, too: Slurm knows how it ended.
+        """
         pause_s = FIRST_PAUSE_S
         while not self._withdrawn.is_set():
             answer = await self._once()
@@ -47,6 +51,9 @@ class Salloc:
                     return found[1]
             elif not self._withdrawn.is_set():
                 if answer.code != 0 and not controller_is_down(answer.stderr):
+                    if (ended := _IN_LINE.search(answer.stderr)) is not None:
+                        await self._client.cancel_named(self.name)  # in case that only the salloc was killed
+                        return ended[1]
                     raise InputError(
                         f"Slurm refuses the allocation: {answer.complaint}", hint="see [slurm] of the site"
                     )

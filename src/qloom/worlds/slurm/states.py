@@ -92,6 +92,13 @@ def read_state(said: str | Sequence[str]) -> State:
     return min(known, key=lambda state: (WORST_FIRST[state.stage], state.name == "COMPLETING"))
 
 
+def tells_most(reasons: Sequence[str]) -> int:
+    """Which of several reasons, those of the components of a het job, says best what it waits for: its place."""
+    least_telling = ["None", "Priority", "Resources"]
+    ranks = [least_telling.index(why) if why in least_telling else len(least_telling) for why in reasons]
+    return ranks.index(max(ranks))
+
+
 def reason_in_words(reason: str) -> str:
     """Why a job is pending, in plain words; what is not in the table is told as Slurm tells it."""
     name = reason.partition(",")[0].strip("()")  # "ReqNodeNotAvail, UnavailableNodes:c2"

@@ -10,7 +10,7 @@ from qloom.journal.handed import SlurmJob
 from qloom.worlds.slurm.client import GONE, call_once
 from qloom.worlds.slurm.ends import how_it_ended
 from qloom.worlds.slurm.rows import FORMAT, read_rows
-from qloom.worlds.slurm.states import reason_in_words
+from qloom.worlds.slurm.states import reason_in_words, tells_most
 
 
 def own_job() -> str | None:
@@ -30,8 +30,8 @@ def look(id: str) -> SlurmJob:
     if any(row.state.stage == "holds" for row in rows):
         return SlurmJob(id, "holds", "it is starting")
     if waiting := [row for row in rows if row.state.stage == "waits"]:
-        short = [row for row in waiting if row.reason not in ("None", "Priority")] or waiting
-        return SlurmJob(id, "waits", reason_in_words(short[0].reason))
+        reasons = [row.reason for row in waiting]
+        return SlurmJob(id, "waits", reason_in_words(reasons[tells_most(reasons)]))
     return SlurmJob(id, "ended", how_it_ended(rows[0] if rows else None))
 
 

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from qloom.errors import QloomError
 from qloom.ports import Request
 from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.parts import Part
 from qloom.worlds.slurm.rows import Row
-from qloom.worlds.slurm.states import reason_in_words
+from qloom.worlds.slurm.states import reason_in_words, tells_most
 
 
 class Asked(Protocol):
@@ -52,18 +53,27 @@ class Watch:
             await asyncio.sleep(self._poll_s)
             if not self._asking and not self._held:
                 continue
-            rows = await self._client.jobs()
-            for request, asked in list(self._asking.values()):
-                waiting = [row for row in rows if row.name == asked.name and row.state.stage == "waits"]
-                if waiting and request.eligible:
-                    self._note_wait(request, waiting)
-            await self._release(rows)
+            try:
+                await self._look_once()
+            except QloomError as error:  # the next look may be luckier
+                self._tell("watch", "look_failed", complaint=error.message)
+
+    async def _look_once(self) -> None:
+        rows = await self._client.jobs()
+        for request, asked in list(self._asking.values()):
+            waiting = [row for row in rows if row.name == asked.name and row.state.stage == "waits"]
+            if waiting and request.eligible:
+                self._note_wait(request, waiting)
+        ends_s = {row.id: row.end_s for row in rows}
+        for part in [part for parts in self._held.values() for part in parts]:
+            part.end_s = ends_s.get(part.classical, part.end_s)  # a time limit can be changed
+        await self._release(rows)
 
     def _note_wait(self, request: Request, waiting: list[Row]) -> None:
-        short = [row for row in waiting if row.reason not in ("None", "Priority")] or waiting
+        short = waiting[tells_most([row.reason for row in waiting])]
         if request.device is not None and request.least_nodes:
-            request.waited_for = request.device if short[0].id.endswith("+1") else "nodes"
-        told: dict[str, Any] = {"engine_id": short[0].whole, "reason": reason_in_words(short[0].reason)}
+            request.waited_for = request.device if short.id.endswith("+1") else "nodes"
+        told: dict[str, Any] = {"engine_id": short.whole, "reason": reason_in_words(short.reason)}
         self._tell(request.id, "still_waits", job=request.job, lease=(request.lease or request).id, **told)
 
     async def release_strays(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from qloom.worlds.emulated import EmulatedDevice
 from qloom.worlds.process import WorkerDied
 from qloom.worlds.realtime import RealClock
 from qloom.worlds.slurm.arguments import components, salloc
-from qloom.worlds.slurm.ceiling import Ceilings
+from qloom.worlds.slurm.ceiling import Ceilings, CountedDevice
 from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.ends import cancel, engine_us, how_it_ended, settled, taken_away
 from qloom.worlds.slurm.facts import Facts
@@ -66,12 +67,13 @@ class SlurmWorld(World):
         self.client = Client(self.record, self.logs)
         logs = self._logs = self.logs or self.client.directory
         self._local = LocalWorkers(self.clock, self.worker_set_up, logs, self.record)
-        self.devices = [EmulatedDevice(qpu, self.clock, self._local.get) for qpu in qpus]
         self._workers = StepWorkers(self.client, self.clock, self.worker_set_up, logs, slurm.python, self.record)
         self._asking: dict[str, tuple[Request, Salloc | HandOn | Turn]] = {}
         self._told: dict[str, str] = {}  # lease or job -> the last that the journal was told of it
         self._ceilings = Ceilings(self.clock, slurm, self.used_node_s, self.used_qpu_s, self._stop)
         self._held = Held(self._ceilings, facts)
+        emulated = [EmulatedDevice(qpu, self.clock, self._local.get) for qpu in qpus]
+        self.devices = [CountedDevice(device, self._ceilings, self._held.has_qpu) for device in emulated]
         self._leaked = False
         self._watch = Watch(self.client, slurm.poll_s, self._asking, self._held.parts, self._tell)
 
@@ -120,9 +122,13 @@ class SlurmWorld(World):
         return granted
 
     async def more_nodes(self, request: Request) -> Sequence[str]:
-        """Wait for a second allocation, of as many nodes as there are by then."""
+        """Wait for a second allocation, of as many nodes as there are by then; if somebody cancels it, for none."""
         lease = request.lease
-        granted = await self._ask(request, 0)
+        try:
+            granted = await self._ask(request, 0)
+        except AllocationEnded:
+            self._ceilings.require_room()
+            return ()
         if granted is None or lease is None:
             return ()
         part, lease.engine_us = granted
@@ -152,13 +158,13 @@ class SlurmWorld(World):
     async def _take(self, request: Request, shares: int, job_id: str) -> tuple[Part, int | None]:
         """What was granted, as Slurm tells it."""
         observed_us = self.clock.now_us()
-        rows = await self.client.jobs(job_id)
         qpu = (f"{job_id}+1" if request.least_nodes else job_id) if shares else None
         part = Part(job_id, [], qpu)
-        first = next((row for row in rows if row.id == part.classical), None)
-        if first is None or first.state.stage == "ended":
-            raise self._ended(part, first)
+        first = await settled(self.client, part)
+        if first is None or first.state.stage != "holds":
+            raise self._ended(part, first, request.job, (request.lease or request).id)
         part.nodes = list(first.nodes) if request.least_nodes else []
+        part.end_s = first.end_s
         return self._hold(request, part, shares), engine_us(self.clock, observed_us, first.start_s)
 
     def _request(self, request: Request, shares: int) -> Salloc | HandOn:
@@ -167,8 +173,14 @@ class SlurmWorld(World):
         name = self.tag.job_name(request.id)
         self._watch.note(name)
         before = [part.id for part in self._held.of(request.after.id)] if request.after is not None else []
-        words = salloc(components(self.site, request, shares), name, self.tag.comment, before)
+        rest_s = self._rest_s(request.lease) if request.lease is not None else None
+        words = salloc(components(self.site, request, shares, rest_s), name, self.tag.comment, before)
         return Salloc(self.client, words, name, lambda: request.eligible)
+
+    def _rest_s(self, lease: Lease) -> float | None:
+        """How long what a lease began with will still be there; None if that has no end."""
+        first = next(iter(self._held.of(lease.id)), None)
+        return None if first is None or first.end_s is None else first.end_s - time.time()
 
     def _hold(self, request: Request, part: Part, shares: int) -> Part:
         """A part of a lease is there: it counts, and its workers start."""
@@ -249,6 +261,9 @@ class SlurmWorld(World):
 
     async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Any:
         """Run a task in the worker of its first node, or over the nodes as a step of its own if it uses MPI."""
+        return await self._ceilings.while_there_is_room(lambda: self._execute(nodes, work, lease))
+
+    async def _execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Any:
         part = self._held.part_with(lease, nodes[0])
         if work.task.ranks:
             return await self._run_ranks(lease, part, nodes, work)
@@ -288,7 +303,9 @@ class SlurmWorld(World):
         if row is None or row.state.stage != "holds":
             self._held.remove(lease, part)
             node_failed = row is not None and row.state.name == "NODE_FAIL"
-            return NodeLost(failed.message, job=lease.job) if node_failed else self._ended(part, row, lease)
+            if node_failed:
+                return NodeLost(failed.message, job=lease.job)
+            return self._ended(part, row, lease.job, lease.id)
         lost = self._held.read_back(lease, part, [row])
         if not lost and "node failure" in failed.message.lower():  # srun knows before the controller says so
             lost = self._held.read_back(lease, part, [replace(row, nodes=tuple(set(row.nodes) - {nodes[0]}))])
@@ -297,9 +314,9 @@ class SlurmWorld(World):
         self._tell(part.id, "node_lost", lease=lease.id, engine_id=part.id, nodes=lost)
         return NodeLost(f"node {', '.join(lost)} failed under a task: {failed.message}", job=lease.job)
 
-    def _ended(self, part: Part, row: Row | None, lease: Lease | None = None) -> AllocationEnded:
-        self._tell(part.id, "allocation_ended", engine_id=part.id, lease=lease and lease.id, how=how_it_ended(row))
-        return self._ceilings.error() or taken_away(part, row, lease.job if lease else None)
+    def _ended(self, part: Part, row: Row | None, job: str, lease: str) -> AllocationEnded:
+        self._tell(part.id, "allocation_ended", engine_id=part.id, lease=lease, how=how_it_ended(row))
+        return self._ceilings.error() or taken_away(part, row, job)
 
     def check_task(self, task: Task) -> None:
         """Refuse what no node could ever run."""
@@ -314,7 +331,7 @@ class SlurmWorld(World):
             self.record(event, **fields)
 
     def _stop(self) -> None:
-        """The run has used up what it may hold: take everything away from it."""
+        """The run has used up what it may hold: take all that it holds away, but for the driver's own job."""
         for _, asked in self._asking.values():
             asked.withdraw()
         if ids := self._not_own([part.id for part in self._held.all()]):
