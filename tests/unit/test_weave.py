@@ -14,7 +14,7 @@ from qloom.journal.file import read_events
 from qloom.journal.forecast import Forecaster
 from qloom.ports import Prediction
 from qloom.site import Overheads, Site
-from qloom.strategies.share import EarlyShare
+from qloom.strategies.weaving.share import EarlyShare
 
 
 class StoppedClock:

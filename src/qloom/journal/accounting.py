@@ -14,7 +14,7 @@ from qloom.journal.handed import goes_on, since_handed_on
 BOUNDED_SLOWDOWN_S = 10.0  # shorter jobs count as this long (Feitelson's bounded slowdown)
 
 
-@dataclass
+@dataclass(slots=True)
 class Interval:
     """Something that was held or busy: on a node or a QPU, by one job."""
 
@@ -82,10 +82,9 @@ def account(history: History, job: str | None = None) -> Account:
     """The figures of one job, or (job None) of the whole run."""
     own = [interval for interval in history.intervals if job in (None, interval.job)]
     jobs = history.jobs if job is None else [job]
-    sums = {
-        kind: sum((interval.seconds for interval in own if interval.kind == kind), 0.0)
-        for kind in ("node", "qpu", "vqpu", "task", "spare")
-    }
+    sums = dict.fromkeys(("node", "qpu", "vqpu", "task", "spare", "quantum"), 0.0)
+    for interval in own:
+        sums[interval.kind] += interval.seconds
     executing = [interval for interval in own if interval.kind == "quantum"]
     in_queue_s = _covered_s([interval for interval in executing if interval.hold != "whole"])
     begin_us = min((interval.begin_us for interval in own), default=0)
@@ -138,6 +137,7 @@ class _Reader:
     def __init__(self, events: list[Event]) -> None:
         self.history = History(events[0])
         self._open: dict[tuple[str, ...], Interval] = {}
+        self._tasks: dict[tuple[str, str], list[tuple[str, ...]]] = {}  # (job, work) -> what is open of it
         self._requested: dict[tuple[str, str], int] = {}
         self._wants_nodes: dict[tuple[str, str], bool] = {}
         last_us, before = 0, events[0]
@@ -174,12 +174,12 @@ class _Reader:
                     self._end(key, at_us)
             case "task_started":
                 kind = "spare" if event.get("spare") else "task"
+                keys = self._tasks.setdefault((job, event["work"]), [])
                 for node in event["nodes"]:
-                    self._begin((kind, job, event["work"], node), node, job, kind, at_us, event["name"])
+                    keys.append((kind, job, event["work"], node))
+                    self._begin(keys[-1], node, job, kind, at_us, event["name"])
             case "task_ended":
-                for key in [
-                    key for key in self._open if key[0] in ("task", "spare") and key[1:3] == (job, event["work"])
-                ]:
+                for key in self._tasks.pop((job, event["work"]), ()):
                     self._end(key, at_us, event["state"])
             case "quantum_queued":
                 self._requested[job, event["work"]] = at_us

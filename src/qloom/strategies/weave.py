@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 from qloom.model import Need, QpuHold, Work
 from qloom.ports import Requirements
 from qloom.strategies.base import Strategy, results
-from qloom.strategies.expected import FOREVER_S, Expected
-from qloom.strategies.leases import Leases
-from qloom.strategies.order import PhaseOrder
-from qloom.strategies.share import EarlyShare
-from qloom.strategies.spare import SpareWork
+from qloom.strategies.weaving.expected import FOREVER_S, Expected
+from qloom.strategies.weaving.leases import Leases
+from qloom.strategies.weaving.order import PhaseOrder
+from qloom.strategies.weaving.share import EarlyShare
+from qloom.strategies.weaving.spare import SpareWork
 
 IDLE = 0.1  # what comes early may idle until it is expected to be used, and then for this part of the time of its use
 MOMENT_S = 0.01

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qloom.model import Work
-from qloom.strategies.expected import FOREVER_S, Expected
+from qloom.strategies.weaving.expected import FOREVER_S, Expected
 
 
 class PhaseOrder:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from qloom.model import Work
-from qloom.strategies.expected import FOREVER_S, Expected
-from qloom.strategies.leases import Leases
-from qloom.strategies.order import PhaseOrder
+from qloom.strategies.weaving.expected import FOREVER_S, Expected
+from qloom.strategies.weaving.leases import Leases
+from qloom.strategies.weaving.order import PhaseOrder
 
 BRIEF = 0.1  # a quantum phase is, that takes less than this part of the spare work
 FULL = 1.1  # spare work shares a node if that takes only so much longer

@@ -10,8 +10,8 @@ from typing import Any
 
 from qloom.model import Need, Work
 from qloom.ports import Cluster
-from qloom.strategies.expected import Expected, nodes_filled
-from qloom.strategies.order import PhaseOrder
+from qloom.strategies.weaving.expected import Expected, nodes_filled
+from qloom.strategies.weaving.order import PhaseOrder
 
 POLL_S = 0.5
 REQUIRED, EARLY, SPARE = "required", "early", "spare"  # what nodes are asked for
