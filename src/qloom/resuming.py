@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from qloom.errors import InputError
+from qloom.errors import InputError, closest
 from qloom.journal import home, owner
 from qloom.journal.file import Event, await_writer, read_events
 from qloom.journal.handed import handed_to
@@ -21,13 +21,18 @@ HANDING_ON_S = 30.0  # how long a driver may take to end after it has submitted 
 def resume(name: str, *, listener: Listener | None = None, driver: str = "here") -> Outcome:
     """Go on with a run that was killed, interrupted or failed; what its journal holds is not run again."""
     if driver not in DRIVERS:
-        raise InputError(f"no driver is called {driver!r}", hint=f"choose one of {', '.join(DRIVERS)}")
+        meant = f"{closest(driver, DRIVERS)} choose one of {', '.join(DRIVERS)}".lstrip()
+        raise InputError(f"no driver is called {driver!r}", hint=meant)
     directory = home.find_run(name)
     home.require_own(directory)
     events = read_events(directory)
     require_jobs(events, directory.name)
     submitted = world_entry(events[0]["world"]).submitted
     inside = submitted.own_job() if submitted is not None and driver != "here" else None
+    if driver == "in-job" and inside is None:
+        raise InputError(
+            "a driver in-job is a process in a Slurm job of its own", hint=f"qloom resume {directory.name}"
+        )
     if inside is not None:
         await_writer(directory, HANDING_ON_S)
         events = read_events(directory)

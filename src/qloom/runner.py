@@ -276,7 +276,10 @@ def _worker_set_up(program: Program) -> dict[str, Any]:
 def _notes(world: Any, events: list[Event]) -> list[str]:
     silent = list(getattr(world, "tasks_without_expectation", ()))
     notes = [f"no expected_s, so no virtual time, for: {', '.join(silent)}"] if silent else []
-    failed = [event["error"] for event in events if event["event"] == "task_ended" and event["state"] == "failed"]
+    begun = max((place for place, event in enumerate(events) if event["event"] == "resumed"), default=0)
+    own = [event for event in events[begun:] if event["event"] == "task_ended"]
+    failed = [event["error"].splitlines()[0] for event in own if event["state"] == "failed"]
     if failed and events[-1].get("state") == "done":
-        notes.append(f"{len(failed)} tasks failed and the program went on; the first: {failed[0].splitlines()[0]}")
+        tasks = "1 task" if len(failed) == 1 else f"{len(failed)} tasks"
+        notes.append(f"{tasks} failed and the program went on; the first: {failed[0]}")
     return notes

@@ -17,7 +17,7 @@ from qloom.model import Need, QpuHold
 from qloom.ports import Request, Requirements
 from qloom.runner import Plan, as_kept, execute, how_it_begins
 from qloom.site import Site
-from qloom.strategies import make_strategy
+from qloom.strategies import STRATEGIES, make_strategy, parse_strategy
 from qloom.worlds import DRIVERS
 from qloom.worlds.realtime import RealClock
 from qloom.worlds.slurm.batch import Batch
@@ -26,7 +26,6 @@ from qloom.worlds.slurm.facts import read_facts
 from qloom.worlds.slurm.handon import submit as submit_batch
 
 SUBMITTED = tuple(driver for driver in DRIVERS if driver != "here")
-IN_A_CHAIN = ("workflow", "split")  # they hold nothing between phases, so any job can do the next one
 
 
 @dataclass(frozen=True)
@@ -92,10 +91,11 @@ def _check(plan: Plan, driver: str) -> None:
         raise InputError(f"a run of the {plan.world} world has its driver here", hint="--world slurm")
     if driver not in SUBMITTED:
         raise InputError(f"no driver is called {driver!r}", hint=f"choose one of {', '.join(SUBMITTED)}")
-    if driver == "chain" and plan.strategy.partition("+")[0] not in IN_A_CHAIN:
+    if driver == "chain" and not parse_strategy(plan.strategy)[0].chains:
+        chains = [name for name, strategy in STRATEGIES.items() if strategy.chains]
         raise InputError(
             f"{plan.strategy} holds nodes from one phase to the next: it needs a driver that lives as long",
-            hint=f"--driver in-job, or --strategy {' or '.join(IN_A_CHAIN)}",
+            hint=f"--driver in-job, or --strategy {' or '.join(chains)}",
         )
     if driver == "chain" and plan.jobs != 1:
         raise InputError("a chain is one job after the other", hint="leave out --jobs")

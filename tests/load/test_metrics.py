@@ -20,7 +20,7 @@ from qloom.site import Site
 
 def record(number, submit_s, start_s, end_s, nodes=1, project=0, kind="rigid", **more):
     run_s = end_s - start_s
-    held = {"node_s_held": nodes * run_s, **more}
+    held = {"node_s_held": nodes * run_s, "node_s_busy": nodes * run_s, **more}
     return JobRecord(number, kind, "", project, 0, nodes, run_s, run_s, submit_s, start_s, end_s, "done", **held)
 
 
@@ -34,9 +34,11 @@ def test_waits_turnarounds_and_slowdowns():
     assert math.isnan(found.hybrid.wait_s.value)
 
 
-def test_utilisation_counts_the_measured_time_only():
-    found = measure([record(1, 0, 0, 200, nodes=2), record(2, 100, 100, 300, nodes=1)], 4, {}, [], 0.0)
-    assert found.node_utilisation == pytest.approx(2 * 100 / (4 * 100))  # from the first submission to the last
+def test_utilisation_counts_the_measured_time_only_and_not_what_is_held_idle():
+    idle = record(1, 0, 0, 200, nodes=2, node_s_busy=300.0)
+    found = measure([idle, record(2, 100, 100, 300, nodes=1)], 4, {}, [], 0.0)
+    assert found.node_held == pytest.approx(2 * 100 / (4 * 100))  # from the first submission to the last
+    assert found.node_utilisation == pytest.approx(150 / (4 * 100))
 
 
 def test_the_warm_up_is_cut_by_submission():

@@ -15,13 +15,14 @@ from qloom.journal.file import FILE_NAME
 from qloom.programs.load import load_program
 from qloom.runner import Plan
 from qloom.strategies import STRATEGIES
-from qloom.submit import IN_A_CHAIN, submit
+from qloom.submit import submit
 from tests.contract import programs
 from tests.contract import test_contract as contract
 from tests.slurm.driver import ended, result, submitted
 from tests.slurm.waiting import until
 
 ASK_DIFFERENTLY = (programs.loop, programs.block_of_five, programs.wide)  # in turn, QPU kept, several nodes a task
+IN_A_CHAIN = [name for name, strategy in STRATEGIES.items() if strategy.chains]
 LOOP_LINKS = {"workflow": 3 * 3, "split": 1 + 3}  # a job for each of three phases, or for each block and one before
 
 

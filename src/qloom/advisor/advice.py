@@ -15,6 +15,7 @@ from qloom.advisor.known import Drawn, Known
 from qloom.advisor.trial import Trial, mean, run_trial
 from qloom.errors import InputError, QloomError
 from qloom.journal.durations import human_s
+from qloom.model import QpuHold
 from qloom.runner import Plan
 from qloom.strategies import STRATEGIES, parse_strategy
 
@@ -23,8 +24,8 @@ SAMPLES = 96  # few draws of a busy cluster hold one of the long waits that make
 ROUNDS = ((8, 1.5), (24, 1.25))  # trials, and how many times the cheapest one may cost to be tried further
 INTERVAL = 0.9  # of the trials lie in it
 EQUAL = 0.001  # costs this near are the same
-# Among equals: who holds less of the QPU, then who is told first. A share bounds the wait for it, a queue does not.
-PREFERENCE = ("vqpu", "offload", "malleable", "workflow", "weave", "split", "coschedule")
+# Among equals: who holds less of the QPU, then by how it is held. A share bounds the wait for it, a queue does not.
+KINDEST = (QpuHold.SHARE, QpuHold.TASK, QpuHold.WHOLE)
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,9 @@ def _still_worth(tried: dict[str, list[Trial]], value: float, dearer: float) -> 
 
 
 def _unkindness(strategy: str, trials: list[Trial]) -> tuple[float, int]:
-    return round(mean([trial.qpu_s for trial in trials]), 1), PREFERENCE.index(strategy.partition("+")[0])
+    usual, told = parse_strategy(strategy)
+    hold = told or usual.usual_qpu_hold
+    return round(mean([trial.qpu_s for trial in trials]), 1), KINDEST.index(hold)
 
 
 def _reason(estimates: list[Estimate], quantum_s: float, wait_s: float) -> str:

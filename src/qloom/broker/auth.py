@@ -53,7 +53,9 @@ class Authenticator:
             return self.of_uid(int(client[1]))
         if "none" in self.methods:
             return Caller("anonymous", self._projects_of("anonymous"))
-        raise Unauthenticated("no credential", hint="send a token or a munge credential, or use the broker's unix socket")
+        raise Unauthenticated(
+            "no credential", hint="send a token or a munge credential, or use the broker's unix socket"
+        )
 
     async def _by_munge(self, credential: str, expected: bytes) -> Caller:
         assert self.munge is not None  # noqa: S101

@@ -29,7 +29,7 @@ def many(rows: Sequence[Row]) -> Table:
             "trace" if load is None else f"{load:g}",
             name,
             *told,
-            f"{metrics.node_utilisation:.0%}",
+            f"{metrics.node_held:.0%}",
             "-" if math.isnan(metrics.qpu_utilisation) else f"{metrics.qpu_utilisation:.0%}",
         )
     return table
@@ -56,7 +56,8 @@ def one(metrics: Metrics) -> Table:
     table.add_section()
     figures = {
         "fairness over projects": f"{metrics.fairness:.2f}",
-        "nodes held": f"{metrics.node_utilisation:.1%}",
+        "nodes held": f"{metrics.node_held:.1%}",
+        "nodes busy": f"{metrics.node_utilisation:.1%}",
         "jobs ended per hour": f"{metrics.throughput_per_h:.1f}",
         "requeued (node lost or time limit)": f"{metrics.requeues}",
     }

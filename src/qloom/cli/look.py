@@ -17,7 +17,7 @@ from qloom.cli import tables
 from qloom.journal import home
 from qloom.journal.accounting import read_history
 from qloom.journal.file import FILE_NAME, Event, has_writer, read_events
-from qloom.journal.handed import handed_to
+from qloom.journal.handed import driver_job, handed_to
 from qloom.journal.measured import measured, require_jobs
 
 RunArgument = Annotated[str, typer.Argument(help="The id of a run, the start of one, a path, or last.")]
@@ -154,7 +154,8 @@ def explain(run: RunArgument = "last", as_json: Json = False) -> None:
     events = read_events(directory)
     epoch_us = events[0].get("epoch_us")
     alive, slurm_job = has_writer(directory), None
-    if (id := handed_to(events)) is not None:
+    interrupted = events[-1].get("state") == "interrupted"
+    if (id := handed_to(events) or (driver_job(events) if interrupted else None)) is not None:
         from qloom.worlds.slurm.submitted import look
 
         slurm_job = look(id)

@@ -26,7 +26,7 @@ def explain(
 
     `alive` says whether the process that writes the journal is still there (None: not known), `now_us` how long
     ago the run began, if that is later than the last event, `run` what to call it in advice, and `slurm_job` how
-    the job stands that the run was handed to.
+    the job stands that the run was handed to or that its last driver lived in.
     """
     if not events:
         return ["the journal is empty: the run was killed before it began"]
@@ -39,8 +39,10 @@ def explain(
     if is_handed and now.ended is not None:
         return lines + _handed_in_words(now.ended["engine_id"], now.now_us - handed_us, slurm_job, run)
     if now.ended is not None:
-        return lines + where_time_went(events, now) + _advice(now.ended, run)
+        lived_in = _driver_in_words(slurm_job) if now.ended.get("state") == "interrupted" else []
+        return lines + where_time_went(events, now) + lived_in + _advice(now.ended, run)
     if alive is False:
+        lines += _driver_in_words(slurm_job)
         lines.append(f"the run was killed or its process is gone: qloom resume {run}")
         lines.append("this is where it stood:")
     if not now.jobs:
@@ -86,6 +88,13 @@ def _handed_in_words(id: str, for_us: int, job: SlurmJob | None, run: str) -> li
             f"what is done is kept; to go on: qloom resume {run}",
         ]
     return [f"submitted as Slurm job {id}, {human_us(for_us)} ago: {job.words}"]
+
+
+def _driver_in_words(job: SlurmJob | None) -> list[str]:
+    """How the Slurm job ended that took its driver with it."""
+    if job is None or job.stage != "ended":
+        return []
+    return [f"its driver lived in Slurm job {job.id}, which {job.words}"]
 
 
 def _advice(ended: Event, run: str) -> list[str]:

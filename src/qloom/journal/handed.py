@@ -27,6 +27,13 @@ def handed_to(events: Sequence[Event]) -> str | None:
     return job
 
 
+def driver_job(events: Sequence[Event]) -> str | None:
+    """The Slurm job that the last driver of a run lived in; None if it was not in one."""
+    last = next(event for event in reversed(events) if event["event"] in ("run_started", "resumed"))
+    job: str | None = last.get("engine_id")
+    return job
+
+
 def goes_on(before: Event, resumed: Event) -> bool:
     """Whether a run is resumed by the job that it was handed to: then it was not interrupted, it waited in line."""
     return bool(before.get("state") == HANDED_ON and before["engine_id"] == resumed.get("engine_id"))

@@ -27,9 +27,6 @@ from qloom.strategies import parse_strategy
 from qloom.worlds.virtual.world import VirtualWorld
 
 MOST_REQUEUES = 20
-# How long a strategy means to keep what it asks for; a job's time limit is cut to that. Others: the whole job.
-KEEPS = {"workflow": "phase", "weave": "phase", "split": "iteration"}
-RESIZES = ("malleable",)
 
 
 @task(expected_s=lambda seconds, *_: seconds)
@@ -111,19 +108,18 @@ class HybridJobs:
         """How long a request is for, as the job's user would say."""
         job = self._jobs[request.job]
         assert job.hybrid is not None  # noqa: S101
-        name = (job.hybrid.strategy or self._strategy).partition("+")[0]
+        strategy = parse_strategy(job.hybrid.strategy or self._strategy)[0]
         factor = job.limit_s / max(job.run_s, 1.0)  # users are wrong about a phase as they are about a job
-        keeps = KEEPS.get(name, "job")
-        if keeps == "phase":
+        if strategy.keeps == "phase":  # a time limit is for what is kept
             seconds = job.hybrid.classical_s if request.least_nodes else job.hybrid.quantum_s
             if request.qpu is QpuHold.SHARE:  # others may be served before
                 seconds *= self._shares
-        elif keeps == "iteration":
+        elif strategy.keeps == "iteration":
             seconds = job.hybrid.classical_s + job.hybrid.quantum_s
         else:
             seconds = job.run_s
         learnt = 2 ** self._timeouts.get(request.job, 0)  # who was ended at a limit asks for twice the time
-        return Terms(max(1.0, factor * seconds) * learnt, name in RESIZES)
+        return Terms(max(1.0, factor * seconds) * learnt, strategy.resizes)
 
     async def _run(self, job: LoadJob) -> None:
         """Run a job to its end; one that is ended before goes back to the line and repeats only what is missing."""

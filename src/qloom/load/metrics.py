@@ -39,7 +39,8 @@ class Metrics:
     rigid: Group
     hybrid: Group
     fairness: float  # Jain's index of the projects' mean bounded slowdowns: 1 is even
-    node_utilisation: float  # held over available
+    node_utilisation: float  # tasks run, over available
+    node_held: float  # over available
     qpu_utilisation: float  # executing over available
     qpu_idle_while_wanted_s: float  # summed over QPUs
     throughput_per_h: float
@@ -78,14 +79,17 @@ def measure(
         end_s = max(record.end_s for record in measured)
     span_s = end_s - begin_s
     busy_s, idle_wanted_s = _qpu_seconds(qpu_times, qpus, begin_s, end_s)
-    held_s = sum(_within(record, begin_s, end_s) * record.node_s_held for record in ordered)
+    parts = [_within(record, begin_s, end_s) for record in ordered]
+    nodes_busy_s = sum(part * record.node_s_busy for part, record in zip(parts, ordered, strict=True))
+    nodes_held_s = sum(part * record.node_s_held for part, record in zip(parts, ordered, strict=True))
     times = [(record.wait_s, record.turnaround_s, record.bounded_slowdown) for record in measured]
     return Metrics(
         all=_group(measured, times),
         rigid=_group_of("rigid", measured, times),
         hybrid=_group_of("hybrid", measured, times),
         fairness=_jain(measured, times),
-        node_utilisation=held_s / (nodes * span_s),
+        node_utilisation=nodes_busy_s / (nodes * span_s),
+        node_held=nodes_held_s / (nodes * span_s),
         qpu_utilisation=busy_s / (len(qpus) * span_s) if qpus else math.nan,
         qpu_idle_while_wanted_s=idle_wanted_s,
         throughput_per_h=3600 * sum(begin_s <= record.end_s <= end_s for record in ordered) / span_s,

@@ -17,7 +17,11 @@ class Strategy:
 
     usual_qpu_hold: ClassVar[QpuHold] = QpuHold.TASK
     options: ClassVar[dict[str, float]] = {}
+    up_to_one: ClassVar[tuple[str, ...]] = ()  # options that are switches or parts
     learns: ClassVar[bool] = False  # whether it wants a forecast
+    keeps: ClassVar[str] = "job"  # or "iteration", "phase": how long it means to keep what it asks for
+    resizes: ClassVar[bool] = False  # whether a scheduler may ask it to shrink
+    chains: ClassVar[bool] = False  # whether it holds nothing between phases, so that any job can do the next one
 
     def __init__(self, required: Requirements) -> None:
         unknown = [name for name in required.options if name not in self.options]
@@ -28,6 +32,8 @@ class Strategy:
         for name, value in required.options.items():
             if not 0 <= value < float("inf"):
                 raise InputError(f"option {name} must be a finite number of at least 0, not {value}")
+            if name in self.up_to_one and value > 1:
+                raise InputError(f"option {name} must be from 0 to 1, not {value:g}")
         self.cluster: Cluster = required.cluster
         self.nodes = required.nodes
         self.qpu_hold = required.qpu_hold or self.usual_qpu_hold

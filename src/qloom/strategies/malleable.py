@@ -17,6 +17,7 @@ class Malleable(Strategy):
     """Starts at `min_nodes`, waits at most `patience_s` to grow and goes on with what it gets."""
 
     usual_qpu_hold = QpuHold.TASK
+    resizes = True
     options: ClassVar[dict[str, float]] = {"min_nodes": 1, "patience_s": 5.0}
 
     def __init__(self, required: Requirements) -> None:

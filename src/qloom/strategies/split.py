@@ -21,7 +21,10 @@ class Split(Strategy):
     """
 
     usual_qpu_hold = QpuHold.WHOLE
+    keeps = "iteration"
+    chains = True
     options: ClassVar[dict[str, float]] = {"lookahead": 1}
+    up_to_one = ("lookahead",)
 
     def __init__(self, required: Requirements) -> None:
         super().__init__(required)

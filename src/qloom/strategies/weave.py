@@ -30,6 +30,7 @@ class Weave(Strategy):
 
     usual_qpu_hold = QpuHold.SHARE
     learns = True
+    keeps = "phase"
     options: ClassVar[dict[str, float]] = {
         "per_task": 1,  # 0: the nodes of a phase are held until all of it is done
         "ask_early": 1,  # 0: nodes and QPU are asked for when there is work for them
@@ -40,6 +41,8 @@ class Weave(Strategy):
         "confidence": 0.5,  # predictions below are not used
         "skew": 1.0,  # multiplies every prediction, to try what wrong ones cost
     }
+
+    up_to_one = ("per_task", "ask_early", "spare", "confidence")
 
     def __init__(self, required: Requirements) -> None:
         super().__init__(required)

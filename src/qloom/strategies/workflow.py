@@ -39,6 +39,8 @@ class Workflow(Strategy):
     """Each phase takes what it needs, but not less than `phase_nodes`, and gives it back."""
 
     usual_qpu_hold = QpuHold.WHOLE
+    keeps = "phase"
+    chains = True
     options: ClassVar[dict[str, float]] = {
         "phase_nodes": 1,  # some workflow managers ask for all nodes, always
         "patience_s": 5.0,  # longest wait for nodes while a block keeps the QPU
@@ -46,6 +48,7 @@ class Workflow(Strategy):
         "spare": 0,  # 1: spare work is submitted too, in steps of its own, beside what the job may hold otherwise
         "nice": 0,  # 1: these let all other requests go first
     }
+    up_to_one = ("per_task", "spare", "nice")
 
     def __init__(self, required: Requirements) -> None:
         super().__init__(required)

@@ -13,6 +13,7 @@ from qloom.ports import Cluster
 from qloom.strategies.weaving.expected import Expected, nodes_filled
 from qloom.strategies.weaving.order import PhaseOrder
 
+MOMENT_S = 0.001
 POLL_S = 0.5
 REQUIRED, EARLY, SPARE = "required", "early", "spare"  # what nodes are asked for
 
@@ -179,11 +180,11 @@ class Leases:
         self._kept.append(lease)
         kept_s, pause_s = 0.0, POLL_S
         try:
-            while (more_s := self._worth_keeping_s(lease, kept_s)) > 0:
-                pause_s = min(pause_s, more_s)
+            while (more_s := self._worth_keeping_s(lease, kept_s)) > MOMENT_S:
+                wait_s = min(pause_s, more_s)
                 with suppress(TimeoutError):
-                    return await asyncio.wait_for(self._working.wait(), pause_s)
-                kept_s += pause_s
+                    return await asyncio.wait_for(self._working.wait(), wait_s)
+                kept_s += wait_s
                 pause_s *= 2
             return False
         finally:

@@ -32,6 +32,7 @@ DOWN = (
     "munge encode failed",
     "resource temporarily unavailable",
 )
+AWAY = ("drain", "down", "fail", "maint")  # as the states of such nodes begin
 GONE = ("invalid job id", "already completing or completed")
 
 
@@ -122,9 +123,13 @@ class Client:
         )
         try:
             stdout, stderr = await asyncio.wait_for(process.communicate(), CALL_TIMEOUT_S)
+        except asyncio.CancelledError:
+            process.kill()
+            await process.communicate()  # it is gone before the loop is
+            raise
         except TimeoutError:
             process.kill()
-            await process.wait()
+            await process.communicate()
             return Answer(124, "", f"{words[0]}: socket timed out: no answer in {CALL_TIMEOUT_S:g} s")
         return Answer(process.returncode or 0, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
 
@@ -153,6 +158,12 @@ class Client:
         if answer.code != 0 and not any(text in answer.stderr.lower() for text in GONE):
             raise JobError(f"squeue says: {answer.complaint}")
         return read_rows(answer.stdout)
+
+    async def is_away(self, partition: str) -> bool:
+        """Whether all nodes of a partition are down or drained."""
+        answer = await self.call("sinfo", "-h", "-N", "-p", partition, "-o", "%T")
+        states = answer.stdout.split()
+        return bool(states) and all(state.startswith(AWAY) for state in states)
 
     async def cancel(self, *ids: str) -> None:
         """End jobs, or components of het jobs; those that have ended already are no mistake."""

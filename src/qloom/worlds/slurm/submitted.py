@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 
 from qloom.errors import JournalError, QloomError
@@ -10,7 +11,7 @@ from qloom.journal.handed import SlurmJob
 from qloom.worlds.slurm.client import GONE, call_once
 from qloom.worlds.slurm.ends import how_it_ended
 from qloom.worlds.slurm.rows import FORMAT, read_rows
-from qloom.worlds.slurm.states import reason_in_words, tells_most
+from qloom.worlds.slurm.states import State, read_state, reason_in_words, tells_most
 
 
 def own_job() -> str | None:
@@ -32,7 +33,18 @@ def look(id: str) -> SlurmJob:
     if waiting := [row for row in rows if row.state.stage == "waits"]:
         reasons = [row.reason for row in waiting]
         return SlurmJob(id, "waits", reason_in_words(reasons[tells_most(reasons)]))
-    return SlurmJob(id, "ended", how_it_ended(rows[0] if rows else None))
+    known = rows and rows[0].state.name != "COMPLETING"  # which hides how it ended
+    state = rows[0].state if known else _in_accounting(id)
+    words = how_it_ended(None) if state is None else state.words
+    return SlurmJob(id, "ended", f"{words} ({state.what_to_do})" if state is not None and state.what_to_do else words)
+
+
+def _in_accounting(id: str) -> State | None:
+    """How a job ended that the controller has forgotten, if the site keeps accounts."""
+    if shutil.which("sacct") is None:
+        return None
+    said = call_once("sacct", "-X", "-n", "-P", "-j", id, "-o", "State").stdout.splitlines()
+    return read_state(said[0]) if said else None
 
 
 def stages(ids: Sequence[str]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from qloom.errors import QloomError
@@ -30,9 +30,11 @@ class Watch:
         asking: Mapping[str, tuple[Request, Asked]],
         held: Mapping[str, list[Part]],
         tell: Callable[..., None],
+        qpu_is_away: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._client = client
         self._poll_s = poll_s
+        self._qpu_is_away = qpu_is_away
         self._asking = asking
         self._held = held
         self._tell = tell
@@ -63,17 +65,20 @@ class Watch:
         for request, asked in list(self._asking.values()):
             waiting = [row for row in rows if row.name == asked.name and row.state.stage == "waits"]
             if waiting and request.eligible:
-                self._note_wait(request, waiting)
+                await self._note_wait(request, waiting)
         ends_s = {row.id: row.end_s for row in rows}
         for part in [part for parts in self._held.values() for part in parts]:
             part.end_s = ends_s.get(part.classical, part.end_s)  # a time limit can be changed
         await self._release(rows)
 
-    def _note_wait(self, request: Request, waiting: list[Row]) -> None:
+    async def _note_wait(self, request: Request, waiting: list[Row]) -> None:
         short = waiting[tells_most([row.reason for row in waiting])]
+        reason, for_qpu = short.reason, short.id.endswith("+1")
+        if request.device is not None and self._qpu_is_away and reason == "Resources" and await self._qpu_is_away():
+            reason, for_qpu = "ReqNodeNotAvail", True  # Slurm does not always tell it from a QPU that others hold
         if request.device is not None and request.least_nodes:
-            request.waited_for = request.device if short.id.endswith("+1") else "nodes"
-        told: dict[str, Any] = {"engine_id": short.whole, "reason": reason_in_words(short.reason)}
+            request.waited_for = request.device if for_qpu else "nodes"
+        told: dict[str, Any] = {"engine_id": short.whole, "reason": reason_in_words(reason)}
         self._tell(request.id, "still_waits", job=request.job, lease=(request.lease or request).id, **told)
 
     async def release_strays(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,8 @@ class SlurmWorld(World):
         emulated = [EmulatedDevice(qpu, self.clock, self._local.get) for qpu in qpus]
         self.devices = [CountedDevice(device, self._ceilings, self._held.has_qpu) for device in emulated]
         self._leaked = False
-        self._watch = Watch(self.client, slurm.poll_s, self._asking, self._held.parts, self._tell)
+        away = None if slurm.licences else partial(self.client.is_away, slurm.quantum_partition)
+        self._watch = Watch(self.client, slurm.poll_s, self._asking, self._held.parts, self._tell, away)
 
     # Asking
 
