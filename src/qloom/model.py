@@ -189,6 +189,11 @@ class Payload:
     device: str | None = None
     name: str = "quantum"
 
+    @property
+    def variables(self) -> int:
+        """How many qubits a device needs for it; 0: any will do."""
+        return len(self.body["linear"]) if self.kind == "qubo" else 0
+
 
 @dataclass(frozen=True)
 class Sample:

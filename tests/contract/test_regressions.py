@@ -224,3 +224,12 @@ def test_a_device_that_is_too_small_says_both_sizes(world):
     (error,) = qloom.run(programs.source(programs.loop), world=world, site=site, in_memory=True).errors
     assert "the QUBO has 3 variables, QPU qpu has 2 qubits" in error.message
     assert error.exit_code == 2
+
+
+def test_a_problem_goes_to_a_qpu_that_it_fits_on():
+    async def program(job):
+        await job.quantum({("a", "b"): 1.0, ("b", "c"): 1.0})
+
+    site = Site(qpus=(Qpu("small", qubits=2), Qpu("big")))
+    events = qloom.run(program, world="virtual", strategy="offload", site=site, in_memory=True).events
+    assert [event["device"] for event in events if event["event"] == "quantum_queued"] == ["big"]

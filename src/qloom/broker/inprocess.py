@@ -64,14 +64,18 @@ class InProcessBroker:
 
     # Devices
 
-    def choose(self, name: str | None) -> str:
-        """The device to use: the one that was named, or else the one that is up with the least to do."""
+    def choose(self, name: str | None, variables: int = 0) -> str:
+        """The device to use: the one that was named, or else the one that is up with the least to do.
+
+        One that is too small for so many variables is taken only if all are.
+        """
         if name is not None:
             self.core.is_up(name)  # raises if there is none
             return name
         if not self.devices:
             raise QuantumFailed("this site has no QPU", hint="add one with --qpu NAME:TECHNOLOGY")
-        return min(self.devices, key=lambda device: (not self.core.is_up(device), self.core.backlog_s(device)))
+        able = [name for name, device in self.devices.items() if not 0 < device.qubits < variables] or self.devices
+        return min(able, key=lambda device: (not self.core.is_up(device), self.core.backlog_s(device)))
 
     def expected_wait_s(self, name: str, session: str | None = None) -> float | None:
         """Seconds until a new task would start; None while the device is away, or held by another session."""
@@ -88,8 +92,7 @@ class InProcessBroker:
 
     def _require_size(self, work: QuantumWork, name: str) -> None:
         """Refuse a problem that does not fit the device, with both sizes."""
-        qubits, payload = self.devices[name].qubits, work.payload
-        variables = len(payload.body["linear"]) if payload.kind == "qubo" else 0
+        qubits, variables = self.devices[name].qubits, work.payload.variables
         if 0 < qubits < variables:
             hint = "use a larger device, or a smaller problem"
             raise PayloadError(

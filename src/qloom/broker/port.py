@@ -22,8 +22,11 @@ class Session(Protocol):
 class BrokerPort(Protocol):
     """The way to the QPUs, shared by all jobs of a run."""
 
-    def choose(self, name: str | None) -> str:
-        """The device to use: the one that was named, or else the one that is up with the least to do."""
+    def choose(self, name: str | None, variables: int = 0) -> str:
+        """The device to use: the one that was named, or else the one that is up with the least to do.
+
+        One that is too small for so many variables is taken only if all are.
+        """
 
     def expected_wait_s(self, name: str, session: str | None = None) -> float | None:
         """Seconds until a new task would start; None while the device is away, or held by another session."""

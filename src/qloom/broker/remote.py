@@ -75,8 +75,11 @@ class RemoteBroker:
 
     # Devices
 
-    def choose(self, name: str | None) -> str:
-        """The device to use: the one that was named, or else the one that is up with the least to do."""
+    def choose(self, name: str | None, variables: int = 0) -> str:
+        """The device to use: the one that was named, or else the one that is up with the least to do.
+
+        The broker itself refuses what is too large for a device: its list of them tells no sizes.
+        """
         if name is not None:
             self._device(name)
             return name

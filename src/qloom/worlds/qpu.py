@@ -27,7 +27,8 @@ class JobQpu:
         session = self._cluster.session
         if session is not None and work.payload.device not in (None, session.device):
             session = None
-        device = session.device if session else self._broker.choose(work.payload.device)
+        payload = work.payload
+        device = session.device if session else self._broker.choose(payload.device, payload.variables)
         return await self._broker.run(work, device, session, self._recorder)
 
     @asynccontextmanager
