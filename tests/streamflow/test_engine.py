@@ -17,7 +17,7 @@ from qloom.journal.accounting import account, read_history
 from qloom.journal.file import read_events
 from qloom.programs.load import load_program
 from qloom.runner import Plan
-from qloom.site import Site
+from qloom.site import Site, Slurm
 from qloom.streamflow.engine import execute
 from qloom.streamflow.process import reason_in
 from tests.export.crates import require_sound
@@ -129,6 +129,10 @@ def test_an_interrupt_reaches_slurm_and_leaves_a_journal(site, tmp_path):
     [
         ({"strategy": "malleable"}, "cannot run malleable"),
         ({"world": "virtual"}, "cannot run in the virtual world"),
+        (
+            {"world": "slurm", "site": Site(slurm=Slurm(most_node_hours=1.0))},
+            "slurm.most_node_hours cannot be passed on",
+        ),
     ],
 )
 def test_what_streamflow_cannot_run_is_refused(said, why):

@@ -29,6 +29,9 @@ from qloom.streamflow.environment import find_streamflow, step_environment
 from qloom.streamflow.process import run_streamflow, write_own_crate
 from qloom.streamflow.translate import Translator
 from qloom.worlds import world_entry
+from qloom.worlds.slurm.arguments import gres_of
+
+NOT_PASSED_ON = ("arguments", "licences", "python", "most_node_hours", "most_qpu_s")
 
 
 def execute(plan: Plan, *, listener: Listener | None = None) -> Outcome:
@@ -52,6 +55,10 @@ def _check(plan: Plan) -> None:
         )
     if plan.world not in ("local", "slurm"):
         raise InputError(f"StreamFlow cannot run in the {plan.world} world", hint="--world local or slurm")
+    said = [name for name in NOT_PASSED_ON if plan.world == "slurm" and getattr(plan.site.slurm, name)]
+    if said:
+        hint = "leave it out of [slurm], or let qloom run it: without --engine"
+        raise InputError(f"slurm.{said[0]} cannot be passed on to StreamFlow", hint=hint)
 
 
 def places_of(site: Site, world: str, folder: Path) -> Places:
@@ -71,10 +78,11 @@ def places_of(site: Site, world: str, folder: Path) -> Places:
         "time": slurm.time_limit,
     }
     said = {name: value for name, value in options.items() if value}
+    gres = gres_of(site, device) if device is not None else slurm.gres
     nodes = {**USUAL[COMPUTE], "partition": slurm.partition, "exclusive": True, **said}
     locations = {
         COMPUTE: {name: value for name, value in nodes.items() if value != ""},
-        QUANTUM: {**USUAL[QUANTUM], "partition": slurm.quantum_partition, "gres": f"{slurm.gres}:1", **said},
+        QUANTUM: {**USUAL[QUANTUM], "partition": slurm.quantum_partition, "gres": f"{gres}:1", **said},
     }
     locations[ONE_NODE] = locations[COMPUTE]
     return Places("slurm", "broker" if site.broker else "partition", locations=locations, **common)  # type: ignore[arg-type]
