@@ -158,11 +158,11 @@ def test_a_node_is_held_only_while_a_task_runs_on_it():
     assert used.qpu_s_busy == used.vqpu_s_held == pytest.approx(240.0)
 
 
-async def classical_first(job, *, quantum_s: float = 60.0) -> None:
+async def classical_first(job, *, quantum_s: float = 60.0, nodes: int = 1) -> None:
     for number in range(4):
-        await job.classical(score(number))
+        await job.classical(score(number).needs(nodes=nodes))
         await job.quantum(delay(quantum_s))
-    await job.classical(score(4))
+    await job.classical(score(4).needs(nodes=nodes))
 
 
 CROWDED = Site(overheads=Overheads(submit_s=300.0))  # nodes take five minutes to come
@@ -180,6 +180,12 @@ def test_where_nodes_take_long_to_come_one_is_kept_through_a_quantum_phase():
     used, requests = used_when_crowded()
     assert requests == 1
     assert used.node_s_held - used.node_s_busy == pytest.approx(4 * 60.0, abs=2.0)
+
+
+def test_several_nodes_of_one_task_are_not_kept():
+    used, requests = used_when_crowded(nodes=2, quantum_s=400.0)
+    assert requests == 5
+    assert used.node_s_held == pytest.approx(used.node_s_busy, abs=2.0)
 
 
 def test_a_quantum_phase_that_takes_longer_than_getting_a_node_keeps_none_once_that_is_known():

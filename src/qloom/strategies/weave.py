@@ -114,15 +114,16 @@ class Weave(Strategy):
         """Ask for the nodes of the next phase so long before the quantum phase can end as they take to come."""
         pause_s = POLL_S
         while self.settings["ask_early"]:
-            left, next_s = self._expected.quantum_left(), self._order.next_tasks_s(self.cluster.spare_waiting)
-            if left is None or not next_s:
+            left, coming = self._expected.quantum_left(), self._order.next_tasks(self.cluster.spare_waiting)
+            if left is None or not coming:
                 await asyncio.sleep(pause_s)
                 pause_s *= 2
             elif left.value > self._expected.node_wait_s():
                 await asyncio.sleep(left.value - self._expected.node_wait_s() + MOMENT_S)
             else:
                 reason = f"a quantum result is expected in {left.value:.1f} s (confidence {left.confidence:.2f})"
-                self._leases.ask_early(next_s, max(0.0, left.value) + IDLE * max(next_s), reason)
+                idle_s = max(0.0, left.value) + IDLE * max(task.seconds for task in coming)
+                self._leases.ask_early(coming, idle_s, reason)
                 return
 
     def _may_ask_for_share(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from qloom.model import Need, Work
 from qloom.ports import Cluster
 from qloom.strategies.weaving.expected import Expected, nodes_filled
-from qloom.strategies.weaving.order import PhaseOrder
+from qloom.strategies.weaving.order import Coming, PhaseOrder
 
 MOMENT_S = 0.001
 POLL_S = 0.5
@@ -90,10 +90,12 @@ class Leases:
 
     # What is asked for
 
-    def ask_early(self, next_s: Sequence[float], idle_s: float, reason: str) -> None:
+    def ask_early(self, coming: Sequence[Coming], idle_s: float, reason: str) -> None:
         """Ask for the nodes of tasks that will come; one that is there before them may idle for so long."""
-        for _ in range(nodes_filled(next_s, max(next_s)) - len(self._kept)):
-            self._ask(1, EARLY, reason, idle_s)
+        narrow_s = [task.seconds for task in coming if task.nodes == 1]
+        filled = nodes_filled(narrow_s, max(narrow_s)) if narrow_s else 0
+        for nodes in [task.nodes for task in coming if task.nodes > 1] + [1] * (filled - len(self._kept)):
+            self._ask(nodes, EARLY, reason, idle_s)
 
     def run_spare(self, tasks: Sequence[Work], nodes: int, most: int) -> None:
         """Put spare work on idle nodes, `most` at once; ask for `nodes` for it as long as no required work waits."""
@@ -199,7 +201,8 @@ class Leases:
         """
         left, average_s = self._expected.quantum_left(), self._expected.average_node_wait_s()
         is_crowded = average_s > max(self._crowded_s, self._longest_s)
-        if is_crowded and self._kept[0] is lease and (left is None or left.value <= average_s):
+        is_the_one = self._kept[0] is lease and lease.nodes == 1
+        if is_crowded and is_the_one and (left is None or left.value <= average_s):
             return average_s - kept_s
         if left is not None and left.value <= self._expected.node_wait_s():
             return left.value + self._linger_s

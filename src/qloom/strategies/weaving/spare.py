@@ -60,7 +60,7 @@ class SpareWork:
     def _begin(self) -> None:
         """It runs on nodes that are held or free, as long as it proves useful and required work has room."""
         tasks, self._offered = self._offered, []
-        most = self._nodes - max(1, len(self._order.next_tasks_s(tasks)))
+        most = self._nodes - max(1, len(self._order.next_tasks(tasks)))
         if not tasks or most < 1 or not self._expected.spare_is_useful():
             return
         longest_s = max(self._expected.task_s(work) for work in tasks)
