@@ -129,21 +129,22 @@ def test_a_report_has_no_figure_of_jobs_that_are_not_there():
 
 def test_the_run_of_a_workload_shows_its_figures_and_is_not_resumed_or_drawn(tmp_path):
     (row,) = rows_of(read_results(carry_out(Asked("usual", small()), quiet)))
+    (run,) = row["runs"]
 
     def told(*words: str) -> Result:
         return CliRunner().invoke(app, [*words])
 
-    shown = told("show", "last")
+    shown = told("show", run)
     assert re.search(rf"hybrid turnaround s +{row['hybrid_turnaround_s']:.1f}\b", shown.output)
     assert re.search(rf"nodes used +{row['node_use']:.1%}", shown.output)
-    figures = json.loads(told("show", "last", "--json").output)
+    figures = json.loads(told("show", run, "--json").output)
     assert (figures["jobs"], figures["rigid_wait_s"]) == (40, row["rigid_wait_s"])
-    assert f"rigid_wait_s={row['rigid_wait_s']}" in told("show", "last", "--quiet").output
+    assert f"rigid_wait_s={row['rigid_wait_s']}" in told("show", run, "--quiet").output
     picture = tmp_path / "timeline.svg"
-    for words in (["resume", "last"], ["timeline", "last", "-o", str(picture)]):
+    for words in (["resume", run], ["timeline", run, "-o", str(picture)]):
         refused = told(*words)
         assert isinstance(refused.exception, InputError)
-        assert f"{row['runs'][0]} is a workload of a campaign" in str(refused.exception)
+        assert f"{run} is a workload of a campaign" in str(refused.exception)
         assert "\n" not in str(refused.exception)
     assert not picture.exists()
 

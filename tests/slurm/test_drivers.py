@@ -120,8 +120,8 @@ def test_a_submitted_run_waits_its_turn_and_nobody_takes_it_over(slurm_env):
     assert result(run.run, events) == contract.expected(programs.loop)
     assert f"handed to Slurm job {run.job} at" in qloom("explain", run.run).stdout
     used = account(read_history(events))
-    (resumed,) = [event for event in events if event["event"] == "resumed"]
-    assert 0 < used.node_wait_s <= resumed["at_us"] / 1e6, "from the submission to the start of the job"
+    granted = next(event for event in events if event["event"] == "granted")
+    assert 0 < used.node_wait_s <= granted["at_us"] / 1e6, "from the submission to the start of the job"
     assert used.node_s_held == pytest.approx(used.wall_s * plan.site.nodes)
     written = (home.find_run(run.run) / FILE_NAME).read_bytes()
     again = qloom("resume", run.run)

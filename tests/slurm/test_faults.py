@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import subprocess
 import threading
-import time
 
 import pytest
 
@@ -30,6 +29,7 @@ from tests.contract import test_contract as contract
 from tests.slurm import programs
 from tests.slurm.conftest import WIDE, resume_nodes
 from tests.slurm.driver import DEADLINE_S, QLOOM, events_of, left, queue, reap, start, wait_for_event, wait_until
+from tests.slurm.waiting import kill_controller
 
 pytestmark = pytest.mark.slow
 LONG = programs.source(programs.long_phase)
@@ -100,10 +100,7 @@ def test_a_controller_that_is_killed_and_restarted_in_a_phase_is_waited_for(clus
     end = tmp_path / "end"
 
     def kill():
-        """Once it has saved its state: what it forgets in a crash is another matter."""
-        since_s, state = time.time(), cluster.directory / "state" / "job_state"
-        wait_until(lambda: state.exists() and state.stat().st_mtime > since_s, "the controller saving its state")
-        cluster.kill("slurmctld")
+        kill_controller(cluster)
         end.touch()
 
     def listen(event):

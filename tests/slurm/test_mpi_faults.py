@@ -9,7 +9,7 @@ import pytest
 
 from tests.mpi.conftest import HERE
 from tests.mpi.ranks import QLOOM, write
-from tests.slurm.waiting import until
+from tests.slurm.waiting import kill_controller, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -43,7 +43,7 @@ def test_a_program_grows_when_the_controller_is_back(slurm_env, tmp_path, monkey
     root = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
         until(here.exists)
-        slurm_env.kill("slurmctld")
+        kill_controller(slurm_env)
         down.touch()
         until(lambda: "requested" in (tmp_path / "root" / "events.jsonl").read_text())
         slurm_env.start("slurmctld")

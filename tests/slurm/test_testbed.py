@@ -24,7 +24,7 @@ from qloom.testbed import testbed as testbed_module
 from qloom.testbed.configs import loopback
 from qloom.testbed.processes import left_over, start_ticks
 from qloom.testbed.record import free_ports, read_record, read_supervisor
-from tests.slurm.waiting import until
+from tests.slurm.waiting import kill_controller, until
 
 QLOOM = [sys.executable, "-c", "from qloom.cli.main import run; run()"]
 SMALL = Settings(nodes=1, vqpus=2, accounting=False, broker=False)
@@ -193,10 +193,7 @@ def test_slurmctld_killed_and_started_again_keeps_the_jobs(testbed):
         return testbed.run("squeue", "-h", "-j", job, "-o", "%T").strip()
 
     until(lambda: state() == "RUNNING")
-    saved, now_s = testbed.directory / "state" / "job_state", time.time()
-    testbed.run("scontrol", "update", f"JobId={job}", "Comment=x")  # a change, which Slurm saves after some seconds
-    until(lambda: saved.stat().st_mtime > now_s)
-    testbed.kill("slurmctld")
+    kill_controller(testbed)
     with pytest.raises((QloomError, subprocess.TimeoutExpired)):
         testbed.run("squeue", timeout_s=3)
     testbed.start("slurmctld")

@@ -70,7 +70,8 @@ def test_a_job_file_has_the_same_result_files_and_journal_as_by_the_built_in_eng
 
 
 @pytest.mark.slow
-def test_on_slurm_each_step_of_clustering_goes_where_it_belongs(site):
+def test_on_slurm_each_step_of_clustering_goes_where_it_belongs(site, monkeypatch):
+    monkeypatch.delenv("QLOOM_BROKER")  # the QPU is a partition here
     by_qloom = qloom.run("clustering", parameters=dict(PARAMETERS), strategy="workflow", seed=5, site=Site(nodes=1))
     by_streamflow = execute(plan(world="slurm"))
     assert by_streamflow.errors == []

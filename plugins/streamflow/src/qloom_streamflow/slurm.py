@@ -144,7 +144,8 @@ class SlurmConnector(StockConnector):
             self._steps[submission.result()] = job_name
 
     def _started(self, job: str, nodes: str) -> None:
-        self._log.write("granted", self._steps[job], nodes=[nodes], slurm=job)
+        if job in self._steps:  # else it is being cancelled
+            self._log.write("granted", self._steps[job], nodes=[nodes], slurm=job)
 
     async def _outcome(self, step: str, ended: Ended, stdout: int | str) -> tuple[str, int]:
         output = ""
