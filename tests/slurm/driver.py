@@ -33,7 +33,9 @@ def wait_until(condition, what):
         if found := condition():
             return found
         time.sleep(0.05)
-    raise AssertionError(f"never saw {what}")
+    queue = subprocess.run(["squeue", "-o", "%i %j %T %r %N"], capture_output=True, text=True)
+    nodes = subprocess.run(["sinfo", "-N", "-o", "%N %T %E"], capture_output=True, text=True)
+    raise AssertionError(f"never saw {what}\n{queue.stdout}{queue.stderr}{nodes.stdout}{nodes.stderr}")
 
 
 def events_of(home):
