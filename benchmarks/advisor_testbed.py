@@ -107,6 +107,7 @@ def main() -> None:
         Testbed.up("advisor-benchmark", Settings(nodes=NODES), attached=True) as testbed,
     ):
         os.environ.update(testbed.environment, QLOOM_HOME=home)
+        os.environ.pop("QLOOM_BROKER", None)  # runs have a queue of their own
         costs = campaign(testbed, given)
     means = {strategy: fmean(values) for strategy, values in costs.items()}
     best = min(means[strategy] for strategy in STRATEGIES)

@@ -71,6 +71,7 @@ def main() -> None:
     setattr(slurm_world, "Client", CountingClient)  # noqa: B010  mypy: a class is no variable
     with tempfile.TemporaryDirectory() as home, Testbed.up("bench-slurm", Settings(), attached=True) as testbed:
         os.environ.update(testbed.environment)
+        os.environ.pop("QLOOM_BROKER", None)  # runs have a queue of their own
         os.environ.pop("QLOOM_BROKER", None)
         os.environ["QLOOM_HOME"] = home
         srun_s = bare_srun()

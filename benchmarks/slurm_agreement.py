@@ -53,6 +53,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as home, Testbed.up("bench-agreement", Settings(), attached=True) as testbed:
         os.environ.update(testbed.environment)
+        os.environ.pop("QLOOM_BROKER", None)  # runs have a queue of their own
         os.environ["QLOOM_HOME"] = home
         site = Site(nodes=3)
         site = replace(site, overheads=measure(site, "qloom.programs.phases"))
