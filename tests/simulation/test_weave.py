@@ -36,8 +36,6 @@ from tests.simulation.two_jobs import (
 
 AIMS = {"2 min, exclusive QPU": (1130, 1280), "2 min, two-job QPU": (830, 1280), "short": (500, 1280)}
 LINGER_S = Weave.options["linger_s"]
-LONGEST_S = 77.0  # of tasks
-WRONG = 3.0  # by so much predictions may be wrong
 HOLDS = ["weave", "weave+whole", "weave+share", "weave+task"]
 SOME = settings(
     max_examples=int(os.environ.get("QLOOM_EXAMPLES", "300")) // 3,
@@ -70,15 +68,11 @@ def reconfiguration_s(overheads: Overheads) -> float:
 def require_bound(weave: Figures, workflow: Figures, overheads: Overheads) -> None:
     """5 % wall time and one reconfiguration, 10 % node-seconds and `linger_s` for each lease.
 
-    Spare work that nobody asked for is told apart, and so is a node that was asked for early and came at once: it
-    idles for at most as long as nodes took to come before, and a little for the task.
+    Spare work that nobody asked for is told apart.
     """
     assert weave.results == workflow.results
     assert weave.wall_s <= 1.05 * workflow.wall_s + reconfiguration_s(overheads)
-    idle_s = weave.longest_wait_s + overheads.worker_start_s + 0.1 * LONGEST_S
-    assert max(weave.early, default=0.0) <= WRONG * idle_s
-    used_node_s = weave.node_s - weave.wasted_node_s - sum(weave.early)
-    assert used_node_s <= 1.10 * workflow.node_s + weave.leases * LINGER_S
+    assert weave.node_s - weave.wasted_node_s <= 1.10 * workflow.node_s + weave.leases * LINGER_S
 
 
 @every_case
@@ -155,10 +149,10 @@ async def hybrid(job: Any, steps: list[Any] = (), useful: bool = True) -> list[A
     return seen
 
 
-LENGTHS_S = some.sampled_from([0.5, 3.0, 20.0, LONGEST_S])
+LENGTHS_S = some.sampled_from([0.5, 3.0, 20.0, 77.0])
 STEP = some.tuples(some.lists(LENGTHS_S, min_size=1, max_size=4), some.sampled_from([0.3, 12.0, 120.0]), LENGTHS_S)
 STEPS = some.lists(STEP, min_size=2, max_size=5)
-SKEWS = some.sampled_from([1 / WRONG, 1.0, WRONG])
+SKEWS = some.sampled_from([1 / 3, 1.0, 3.0])
 OVERHEADS = some.sampled_from([Overheads(), SLURM, PAPER, SLOW])
 
 

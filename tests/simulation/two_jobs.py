@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from qloom import Job, delay, task
-from qloom.advisor.trial import waits_of
 from qloom.errors import QuantumFailed
 from qloom.journal.accounting import account, read_history
 from qloom.programs.load import Program
@@ -94,8 +93,6 @@ class Figures:
     node_s: float
     wasted_node_s: float
     leases: int  # of nodes
-    early: tuple[float, ...]  # how long each node idled that was asked for early
-    longest_wait_s: float  # for nodes
     results: tuple[float, ...]
 
 
@@ -123,24 +120,7 @@ def figures_of(events: list[dict[str, Any]], results: list[float]) -> Figures:
     """The figures of a journal."""
     used = account(read_history(events))
     leases = sum(event["event"] == "granted" and len(event["nodes"]) > 0 for event in events)
-    early, waits_s = early_idle_s(events), waits_of(events)
-    wasted = wasted_node_s(events)
-    return Figures(used.wall_s, used.node_s_held, wasted, leases, early, max(waits_s, default=0.0), tuple(results))
-
-
-def early_idle_s(events: list[dict[str, Any]]) -> tuple[float, ...]:
-    """How long each node that was asked for before there was work for it was held before work came, or its end."""
-    early = {event["lease"]: True for event in events if event["event"] == "requested" and "reason" in event}
-    idle_s, since = [], {}
-    for event in events:
-        if event["event"] == "granted" and event["lease"] in early:
-            since[event["lease"]] = (event["nodes"], event["at_us"])
-        for lease, (nodes, at_us) in list(since.items()):
-            began = event["event"] == "task_started" and event["nodes"][0] in nodes
-            if began or (event["event"] == "released" and event["lease"] == lease):
-                idle_s.append((event["at_us"] - at_us) / 1e6)
-                del since[lease]
-    return tuple(idle_s)
+    return Figures(used.wall_s, used.node_s_held, wasted_node_s(events), leases, tuple(results))
 
 
 def wasted_node_s(events: list[dict[str, Any]]) -> float:

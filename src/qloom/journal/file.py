@@ -26,7 +26,7 @@ FILE_NAME = "journal.jsonl"
 Event = dict[str, Any]
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
-written: list[Path] = []  # the directories of the runs that this process has written to, the latest last
+written: list[Path] = []  # the directory of the run that this process has written to last, if any
 
 
 class Journal:
@@ -42,7 +42,7 @@ class Journal:
         self._directory = directory
         self._file = None if directory is None else _open_for_writing(directory / FILE_NAME)
         if directory is not None:
-            written.append(directory)
+            written[:] = [directory]
 
     def record(self, event: str, *, durable: bool = False, **fields: Any) -> None:
         """Append one event; `durable` ones are on the disk before this returns."""

@@ -118,12 +118,15 @@ class Weave(Strategy):
             if left is None or not coming:
                 await asyncio.sleep(pause_s)
                 pause_s *= 2
-            elif left.value > self._expected.node_wait_s():
-                await asyncio.sleep(left.value - self._expected.node_wait_s() + MOMENT_S)
+                continue
+            longest_s, wait_s = max(task.seconds for task in coming), self._expected.node_wait_s()
+            if wait_s <= longest_s:  # nodes may come at once this time: they shall not idle for long beside their use
+                wait_s = min(wait_s, longest_s / 2)
+            if left.value > wait_s:
+                await asyncio.sleep(left.value - wait_s + MOMENT_S)
             else:
                 reason = f"a quantum result is expected in {left.value:.1f} s (confidence {left.confidence:.2f})"
-                idle_s = max(0.0, left.value) + IDLE * max(task.seconds for task in coming)
-                self._leases.ask_early(coming, idle_s, reason)
+                self._leases.ask_early(coming, max(0.0, left.value) + IDLE * longest_s, reason)
                 return
 
     def _may_ask_for_share(self) -> bool:
