@@ -218,6 +218,7 @@ class World(Protocol):
 
     clock: Clock
     node_names: Sequence[str]
+    devices: Sequence[Any]  # QPUs, as the broker drives them
 
     async def grant(self, request: Request) -> Lease | None:
         """Wait in line for a new lease, and until it is eligible; `None` if the request was withdrawn first."""
@@ -257,3 +258,18 @@ class World(Protocol):
 
     def check_task(self, task: Task) -> None:
         """Raise `NeedError` if no node of this world could ever run the task."""
+
+    @property
+    def handed_on(self) -> str | None:
+        """The job of the engine that goes on with the run, if this driver has ended for it."""
+        return None
+
+    def who_waits(self) -> list[str]:
+        """Who stands in line and for what, in plain words."""
+        return []
+
+    def require_all_free(self) -> None:
+        """After a run: raise if something is still held or asked for."""
+
+    async def close(self) -> None:
+        """Cancel what is left, and end all workers."""

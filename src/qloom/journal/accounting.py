@@ -11,6 +11,7 @@ from typing import Any
 from qloom.journal.file import Event
 from qloom.journal.handed import goes_on, since_handed_on
 
+DRIVER = "driver"  # the label of what a driver's own job holds beside the leases
 BOUNDED_SLOWDOWN_S = 10.0  # shorter jobs count as this long (Feitelson's bounded slowdown)
 
 
@@ -26,6 +27,7 @@ class Interval:
     label: str = ""
     state: str = ""
     hold: str = ""  # for "quantum": how the QPU was held meanwhile
+    weight: float = 1.0  # for "node": the part of the node, if it is not all of it
 
     @property
     def seconds(self) -> float:
@@ -84,7 +86,7 @@ def account(history: History, job: str | None = None) -> Account:
     jobs = history.jobs if job is None else [job]
     sums = dict.fromkeys(("node", "qpu", "vqpu", "task", "spare", "quantum"), 0.0)
     for interval in own:
-        sums[interval.kind] += interval.seconds
+        sums[interval.kind] += interval.seconds * interval.weight
     executing = [interval for interval in own if interval.kind == "quantum"]
     in_queue_s = _covered_s([interval for interval in executing if interval.hold != "whole"])
     begin_us = min((interval.begin_us for interval in own), default=0)
@@ -131,6 +133,22 @@ def _energy_j(watts: dict[str, float], used: Account) -> float | None:
     return nodes_j + watts["qpu_idle"] * (used.qpu_s_held - used.qpu_s_busy) + watts["qpu_busy"] * used.qpu_s_busy
 
 
+@dataclass
+class _DriverJob:
+    """The engine's job that the driver lives in, as long as it does."""
+
+    job: str = ""  # that it is counted for; none if the run has several
+    nodes: list[str] = field(default_factory=list)
+    weight: float = 1.0
+    device: str | None = None
+    kind: str = "vqpu"
+
+    def release(self, nodes: list[str], device: str | None) -> None:
+        """Some of it was given back."""
+        self.nodes = [node for node in self.nodes if node not in nodes]
+        self.device = None if device == self.device else self.device
+
+
 class _Reader:
     """One pass over the events; what is open when a run was killed ends at the last event before that."""
 
@@ -140,6 +158,7 @@ class _Reader:
         self._tasks: dict[tuple[str, str], list[tuple[str, ...]]] = {}  # (job, work) -> what is open of it
         self._requested: dict[tuple[str, str], int] = {}
         self._wants_nodes: dict[tuple[str, str], bool] = {}
+        self._driver = _DriverJob()
         last_us, before = 0, events[0]
         for event in since_handed_on(events):
             if event["event"] == "resumed":
@@ -160,6 +179,19 @@ class _Reader:
             case "requested":
                 self._requested[job, event["lease"]] = at_us
                 self._wants_nodes[job, event["lease"]] = event["nodes"] > 0
+            case "driver_started":
+                job = "j1" if self.history.start.get("jobs") == 1 else ""
+                self._driver = _DriverJob(job, event["nodes"], event.get("weight", 1.0), event.get("device"))
+                self._driver.kind = "qpu" if event.get("hold") == "whole" else "vqpu"
+                self._hold_for_driver(at_us)
+            case "driver_released":
+                self._driver.release(event.get("nodes", []), event.get("device"))
+                for resource in [*event.get("nodes", []), *filter(None, [event.get("device")])]:
+                    self._end((DRIVER, resource), at_us)
+            case "run_ended":
+                self._driver = _DriverJob()
+                for key in [key for key in self._open if key[0] == DRIVER]:
+                    self._end(key, at_us)
             case "granted" | "grown":
                 self._granted(event, job, at_us)
             case "withdrawn":
@@ -167,11 +199,14 @@ class _Reader:
             case "shrunk":
                 for node in event["nodes"]:
                     self._end(("node", event["lease"], node), at_us)
+                self._hold_for_driver(at_us)
             case "qpu_released":
                 self._end(("qpu", event["lease"]), at_us)
+                self._hold_for_driver(at_us)
             case "released":
                 for key in [key for key, held in self._open.items() if held.label == event["lease"]]:
                     self._end(key, at_us)
+                self._hold_for_driver(at_us)
             case "task_started":
                 kind = "spare" if event.get("spare") else "task"
                 keys = self._tasks.setdefault((job, event["work"]), [])
@@ -202,10 +237,24 @@ class _Reader:
             gaps[-1] = (gaps[-1][0], max(gaps[-1][0], at_us))
         self._waited(job, lease, at_us, event.get("waited_for"))
         for node in event["nodes"]:
+            self._end((DRIVER, node), at_us)
             self._begin(("node", lease, node), node, job, "node", at_us, lease)
         if device := event.get("device"):
+            self._end((DRIVER, device), at_us)
             kind = "qpu" if event["hold"] == "whole" else "vqpu"
             self._begin(("qpu", lease), device, job, kind, at_us, lease)
+
+    def _hold_for_driver(self, at_us: int) -> None:
+        """What is in the driver's job and in no lease is held all the same."""
+        driver = self._driver
+        if not driver.nodes and driver.device is None:
+            return
+        leased = [held.resource for held in self._open.values() if held.kind in ("node", "qpu", "vqpu")]
+        for node in [node for node in driver.nodes if node not in leased]:
+            self._begin((DRIVER, node), node, driver.job, "node", at_us, DRIVER)
+            self._open[DRIVER, node].weight = driver.weight
+        if driver.device is not None and driver.device not in leased:
+            self._begin((DRIVER, driver.device), driver.device, driver.job, driver.kind, at_us, DRIVER)
 
     def _waited(self, job: str, lease: str, at_us: int, waited_for: str | None = None) -> None:
         since_us = self._requested.pop((job, lease), at_us)
@@ -218,10 +267,13 @@ class _Reader:
 
     def _end(self, key: tuple[str, ...], at_us: int, state: str = "") -> None:
         interval = self._open.pop(key, None)
+        if key[0] == DRIVER and interval is not None and at_us <= interval.begin_us:
+            return  # it was lent from the start
         if interval is not None and interval.kind != "queued":
             interval.end_us, interval.state = max(at_us, interval.begin_us), state
             self.history.intervals.append(interval)
 
     def _end_all(self, at_us: int) -> None:
+        self._driver = _DriverJob()
         for key in list(self._open):
             self._end(key, at_us, "open")
