@@ -213,6 +213,14 @@ class Request:
         return self.after is None or self.after.ended
 
 
+@dataclass(frozen=True)
+class HandedOn:
+    """The job of the engine that goes on with a run, and why the driver before it did not."""
+
+    engine_id: str
+    reason: str | None = None  # None: each job of a chain does one phase
+
+
 class World(Protocol):
     """The primitives of a world. None of them may be cancelled: a transition, once begun, is finished."""
 
@@ -260,8 +268,8 @@ class World(Protocol):
         """Raise `NeedError` if no node of this world could ever run the task."""
 
     @property
-    def handed_on(self) -> str | None:
-        """The job of the engine that goes on with the run, if this driver has ended for it."""
+    def handed_on(self) -> HandedOn | None:
+        """Who goes on with the run, if this driver has ended for that."""
         return None
 
     def who_waits(self) -> list[str]:

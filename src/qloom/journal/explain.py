@@ -71,7 +71,8 @@ def _breaks_in_words(breaks: Sequence[Break]) -> list[str]:
     for gap in told:
         at, until = human_us(gap.since_us), human_us(gap.until_us)
         if gap.handed_to is not None:
-            lines.append(f"handed to Slurm job {gap.handed_to} at {at}, whose driver began at {until}")
+            why = f" because {gap.reason}" if gap.reason is not None else ""
+            lines.append(f"handed to Slurm job {gap.handed_to} at {at}{why}; its driver began at {until}")
         else:
             after = human_us(gap.until_us - gap.since_us)
             lines.append(f"it was resumed at {until}, {after} after it had stopped")

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from qloom.errors import QloomError
 from qloom.model import QpuHold, Task, Work
-from qloom.ports import Lease, Request, World
+from qloom.ports import HandedOn, Lease, Request, World
 
 IDLE_S = 1.0  # nodes of the driver's allocation that lie idle for longer are given back, but for the driver's own
 
@@ -79,6 +79,7 @@ class HostedWorld(World):
         self._growing: dict[str, Request] = {}
         self._changed = asyncio.Event()
         self._handing_over: asyncio.Task[None] | None = None
+        self._reason: str | None = None
         self._shrinking: asyncio.Task[None] | None = None
 
     # Asking
@@ -227,6 +228,7 @@ class HostedWorld(World):
     async def _hand_over(self, waiting: _Waiting) -> None:
         request = waiting.request
         if not self._once:  # a driver that goes on needs a place when the QPU is given back
+            self._reason = f"{_missing(waiting.rest or request)} did not come in {self._patience_s:g} s"
             request = replace(request, least_nodes=max(1, request.least_nodes), most_nodes=max(1, request.most_nodes))
         try:
             await self._handover.submit(replace(request, lease=None, after=None))
@@ -237,9 +239,10 @@ class HostedWorld(World):
             self._notify()
 
     @property
-    def handed_on(self) -> str | None:
-        """The job that goes on with the run, if this driver has ended for it."""
-        return self._handover.next_job
+    def handed_on(self) -> HandedOn | None:
+        """Who goes on with the run, if this driver has ended for that."""
+        next_job = self._handover.next_job
+        return None if next_job is None else HandedOn(next_job, self._reason)
 
     # Giving back
 
@@ -361,6 +364,12 @@ class HostedWorld(World):
 
 def _wants_qpu(request: Request) -> bool:
     return request.device is not None and request.qpu is not QpuHold.TASK
+
+
+def _missing(request: Request) -> str:
+    nodes = request.least_nodes
+    things = [f"{nodes} {'node' if nodes == 1 else 'nodes'}"] if nodes else []
+    return " and ".join([*things, *([f"QPU {request.device}"] if _wants_qpu(request) else [])])
 
 
 def _rest(request: Request, loan: _Loan) -> Request | None:
