@@ -13,10 +13,10 @@ SECOND = 1_000_000
 
 def journal(*events, watts=None):
     """Events as `(seconds, event, fields)`; a job is `j1` unless it is said."""
-    start = {"n": 0, "at_us": 0, "event": "run_started", "version": 1, "site": {"watts": watts or {}}}
+    start = {"n": 0, "at_us": 0, "event": "run_started", "version": 1, "jobs": 1, "site": {"watts": watts or {}}}
     lines = [start]
     for number, (at_s, event, fields) in enumerate(events, 1):
-        own = {} if event in ("resumed", "run_ended") else {"job": "j1"}
+        own = {} if event in ("resumed", "run_ended") or event.startswith("driver_") else {"job": "j1"}
         lines.append({"n": number, "at_us": round(at_s * SECOND), "event": event, **own, **fields})
     return lines
 
@@ -313,3 +313,39 @@ def test_a_journal_without_any_work_costs_nothing():
     assert used.node_s_held == used.wall_s == used.qpu_s_held == 0.0
     assert used.turnaround_s == 1.0
     assert figures().as_dict()["wall_s"] == 0.0
+
+
+def driver(at_s, nodes, **more):
+    return (at_s, "driver_started", {"nodes": list(nodes), "engine_id": "7", **more})
+
+
+def test_the_job_of_a_driver_counts_whether_it_is_lent_or_idle():
+    events = [
+        *(driver(0.5, ["n1"]), submitted(1), granted(2, ["n1", "n2"]), released(5)),
+        *(
+            granted(7, ["n1"], "j1.2", engine_us=7 * SECOND),
+            released(8, "j1.2"),
+            (10, "run_ended", {"state": "done"}),
+        ),
+    ]
+    used = figures(*events)
+    assert used.node_s_held == 9.5 + 3, "n1 from 0.5 to 10, n2 from 2 to 5"
+    assert figures(*events, job="j1").node_s_held == used.node_s_held
+    held = [interval for interval in read_history(journal(*events)).intervals if interval.resource == "n1"]
+    assert sum(interval.seconds for interval in held) == 9.5, "no second is counted twice"
+
+
+def test_what_a_driver_s_job_gives_back_is_held_no_longer():
+    shrunk = [
+        *(driver(0, ["n1", "n2"], device="q", hold="whole"), submitted(0), granted(1, ["n1", "n2"])),
+        *((3, "driver_released", {"nodes": ["n2"]}), (3, "shrunk", {"lease": "j1.1", "nodes": ["n2"]})),
+        *((4, "driver_released", {"device": "q"}), released(5), (6, "run_ended", {"state": "done"})),
+    ]
+    used = figures(*shrunk)
+    assert used.node_s_held == 6 + 3
+    assert used.qpu_s_held == 4
+
+
+def test_a_core_for_the_driver_is_a_part_of_a_node_and_a_killed_driver_holds_nothing():
+    killed = [driver(0, ["n1"], weight=0.25), submitted(0), granted(1, ["n2"]), ended(9), (9, "resumed", {})]
+    assert figures(*killed, driver(10, ["n3"]), (12, "run_ended", {"state": "done"})).node_s_held == 9 * 0.25 + 8 + 2
