@@ -2,7 +2,7 @@
 
 The driver's allocation lends its nodes and its QPU to the allocations of the run; what it lacks is asked of the
 world. Such a driver holds something while it waits, so two of them could wait for each other for ever. Hence a bound:
-once a request has waited for `patience_s` while the run holds nothing else, the run is handed over to a new job that
+once a request has waited for `patience_s` while the run held nothing else, the run is handed over to a new job that
 asks for the whole request at once, and this driver ends. A link of a chain serves one request and never waits.
 
 Nothing here knows which engine grants what, so the same rules run on Slurm and in virtual time.
@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from qloom.errors import QloomError
 from qloom.model import QpuHold, Task, Work
 from qloom.ports import HandedOn, Lease, Request, World
+from qloom.worlds.lending import Lender, Loan, in_words
 
 IDLE_S = 1.0  # nodes of the driver's allocation that lie idle for longer are given back, but for the driver's own
 
@@ -32,28 +34,13 @@ class Handover(Protocol):
 
 
 @dataclass(eq=False)
-class _Loan:
-    """What an allocation has of the driver's, and what the world has granted beside it."""
-
-    nodes: list[str] = field(default_factory=list)
-    has_qpu: bool = False
-    granted: Lease | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was lent."""
-        return not self.nodes and not self.has_qpu
-
-
-@dataclass(eq=False)
 class _Waiting:
     request: Request
     since_us: int
-    loan: _Loan = field(default_factory=_Loan)  # set aside until the world has granted the rest
+    loan: Loan = field(default_factory=Loan)  # set aside until the world has granted the rest
     rest: Request | None = None  # what the world is asked for
     withdrawn: bool = False
-    retry: bool = False  # what the world was asked for has become free in the driver's own allocation
-    failure: QloomError | None = None  # of the handover
+    served: bool = False  # what the world was asked for has become free in the driver's own allocation
 
 
 class HostedWorld(World):
@@ -64,21 +51,20 @@ class HostedWorld(World):
     ) -> None:
         self.clock, self.node_names, self.devices = world.clock, world.node_names, world.devices
         self._world = world
+        self._lender = Lender(own, hold)
         self._own = own
-        self._hold = hold
         self._handover = handover
         self._patience_s = patience_s
         self._once = once
         self._has_served = False
-        self._idle = list(own.nodes)
-        self._qpu_is_idle = own.device is not None
-        self._start_us = own.engine_us  # what the first allocation has of it, it has had since then
-        self._loans: dict[str, _Loan] = {}  # by lease
+        self._loans: dict[str, Loan] = {}  # by lease
         self._granted: dict[str, Lease] = {}
         self._waiting: dict[str, _Waiting] = {}  # in the order in which they came
         self._growing: dict[str, Request] = {}
+        self._holds_nothing_since_us = self.clock.now_us()
         self._changed = asyncio.Event()
         self._handing_over: asyncio.Task[None] | None = None
+        self._refused: QloomError | None = None  # why the run could not be handed over
         self._reason: str | None = None
         self._shrinking: asyncio.Task[None] | None = None
 
@@ -98,80 +84,49 @@ class HostedWorld(World):
         return lease
 
     async def _obtain(self, waiting: _Waiting) -> Lease | None:
-        request = waiting.request
+        request, lender = waiting.request, self._lender
         while not waiting.withdrawn:
-            if waiting.failure is not None:
-                raise waiting.failure
-            if not request.eligible and self._must_wait_here(request):
-                await self._change()
+            if self._refused is not None:
+                raise self._refused
+            if self._handing_over is not None or (not request.eligible and self._must_wait_here(request)):
+                await self._changed.wait()
                 continue
-            loan = waiting.loan = self._lend(request)
-            rest = _rest(request, loan)
-            if rest is None:
-                return self._lease(request, loan)
-            if self._once:  # it stands in no line: the next job will
-                await self._change()
+            lends = not self._once or (not self._has_served and lender.covers(request))
+            loan = waiting.loan = lender.lend(request) if lends else Loan()
+            rest = loan.rest(request)
+            if rest is not None and self._once:  # it stands in no line: the next job will
+                await self._changed.wait()
                 continue
-            loan.granted = await self._grant_rest(waiting, rest)
-            if loan.granted is not None:
+            if rest is None or (await self._grant_rest(waiting, rest)) is not None:
                 return self._lease(request, loan)
-            if not waiting.retry and waiting.failure is None:
+            if not waiting.served and self._handing_over is None:
                 return None
         return None
-
-    async def _grant_rest(self, waiting: _Waiting, rest: Request) -> Lease | None:
-        """Wait in the world's line; without a grant, what was set aside is idle again."""
-        waiting.rest, waiting.retry = rest, False
-        granted = None
-        try:
-            granted = await self._world.grant(rest)
-        finally:
-            waiting.rest = None
-            if granted is None:
-                self._take_back(waiting.loan)
-        waiting.request.waited_for = rest.waited_for
-        return granted
 
     def _must_wait_here(self, request: Request) -> bool:
         """Whether no engine can keep its place in line: it comes after something in the driver's own job."""
         return self._once or (request.after is not None and request.after.id in self._loans)
 
-    def _lend(self, request: Request) -> _Loan:
-        """Set aside what is idle and asked for. A link of a chain lends once, and all of it."""
-        if self._once and (self._has_served or not self._covers(request)):
-            return _Loan()
-        loan = _Loan(self._idle[: request.most_nodes], self._qpu_is_idle and self._has_qpu_for(request))
-        self._idle = self._idle[len(loan.nodes) :]
-        self._qpu_is_idle &= not loan.has_qpu
-        return loan
+    async def _grant_rest(self, waiting: _Waiting, rest: Request) -> Lease | None:
+        """Wait in the world's line; without a grant, what was set aside is idle again."""
+        waiting.rest, waiting.served = rest, False
+        loan = waiting.loan
+        try:
+            loan.granted = await self._world.grant(rest)
+        finally:
+            waiting.rest = None
+            if loan.granted is None:
+                self._lender.take_back(loan.nodes, has_qpu=loan.has_qpu)
+            self._notify()
+        waiting.request.waited_for = rest.waited_for
+        return loan.granted
 
-    def _covers(self, request: Request, lent_nodes: int = 0, *, has_qpu: bool = False) -> bool:
-        """Whether what is idle, and what was lent already, is all that a request asks for."""
-        has_qpu |= self._qpu_is_idle and self._has_qpu_for(request)
-        return len(self._idle) + lent_nodes >= request.least_nodes and (has_qpu or not _wants_qpu(request))
-
-    def _has_qpu_for(self, request: Request) -> bool:
-        return request.qpu is self._hold and request.device == self._own.device and self._own.device is not None
-
-    def _take_back(self, loan: _Loan) -> None:
-        self._idle = [node for node in self._own.nodes if node in self._idle or node in loan.nodes]
-        self._qpu_is_idle |= loan.has_qpu
-
-    def _lease(self, request: Request, loan: _Loan) -> Lease:
-        """One allocation, of what was lent and what was granted."""
-        granted = loan.granted
-        if granted is not None and loan.is_empty:
-            return granted
+    def _lease(self, request: Request, loan: Loan) -> Lease:
+        if loan.granted is not None and loan.is_empty:
+            return loan.granted
         self._has_served = True
-        start_us, self._start_us = self._start_us, None
-        lease = Lease(request.id, request.job, [*loan.nodes, *(granted.nodes if granted else ())])
-        lease.engine_us = start_us if granted is None else granted.engine_us
-        holder = self._own if granted is None or loan.has_qpu else granted
-        lease.engine_id, lease.device, lease.shares = holder.engine_id, holder.device, holder.shares
-        if not loan.has_qpu and holder is self._own:
-            lease.device, lease.shares = None, 0
-        self._loans[lease.id] = loan
-        return lease
+        self._loans[request.id] = loan
+        return self._lender.lease(request, loan)
 
     async def more_nodes(self, request: Request) -> Sequence[str]:
         """Lend idle nodes, or wait in the world's line."""
@@ -179,8 +134,7 @@ class HostedWorld(World):
         loan = self._loans.get(lease.id) if lease is not None else None
         if lease is None or loan is None:
             return await self._world.more_nodes(request)
-        if idle := self._idle[: request.most_nodes]:
-            self._idle = self._idle[len(idle) :]
+        if idle := self._lender.lend_nodes(request.most_nodes):
             loan.nodes += idle
             lease.nodes += idle
             lease.engine_us, lease.engine_id = None, self._own.engine_id
@@ -206,36 +160,45 @@ class HostedWorld(World):
             self._world.withdraw(waiting.rest)
         self._notify()
 
-    async def _change(self) -> None:
-        await self._changed.wait()
-
     def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
     # Handing over
 
+    def _holds_anything(self) -> bool:
+        return any(lease.nodes or lease.device for lease in self._granted.values())
+
     def _hand_over_if_blocked(self) -> None:
         """No request may wait for longer than its bound while the run does nothing but wait."""
-        if self._handing_over is not None or any(lease.nodes or lease.device for lease in self._granted.values()):
+        if self._handing_over is not None or self._holds_anything():
             return
-        since_us = self.clock.now_us() - round(self._patience_s * 1e6)
+        bound_us = self.clock.now_us() - round(self._patience_s * 1e6)
         for waiting in self._waiting.values():
-            if waiting.since_us <= since_us and waiting.request.eligible and not waiting.request.spare:
+            is_blocked = max(waiting.since_us, self._holds_nothing_since_us) <= bound_us and not waiting.served
+            if is_blocked and waiting.request.eligible and not waiting.request.spare:
                 self._handing_over = asyncio.ensure_future(self._hand_over(waiting))
                 return
 
-    async def _hand_over(self, waiting: _Waiting) -> None:
-        request = waiting.request
-        if not self._once:  # a driver that goes on needs a place when the QPU is given back
-            self._reason = f"{_missing(waiting.rest or request)} did not come in {self._patience_s:g} s"
+    async def _hand_over(self, blocked: _Waiting) -> None:
+        """Leave the line first: a site may limit how many jobs of a user stand in it."""
+        request = blocked.request
+        if not self._once:  # the next driver needs a node when it has given the QPU back
+            self._reason = f"{in_words(blocked.rest or request)} did not come in {self._patience_s:g} s"
             request = replace(request, least_nodes=max(1, request.least_nodes), most_nodes=max(1, request.most_nodes))
+        for waiting in self._waiting.values():
+            if waiting.rest is not None:
+                self._world.withdraw(waiting.rest)
+        while any(waiting.rest is not None for waiting in self._waiting.values()):
+            await self._changed.wait()
+        if self._holds_anything():  # one was granted all the same
+            self._handing_over = None
+            self._notify()
+            return
         try:
             await self._handover.submit(replace(request, lease=None, after=None))
         except QloomError as error:
-            waiting.failure = error
-            if waiting.rest is not None:
-                self._world.withdraw(waiting.rest)
+            self._refused = error
             self._notify()
 
     @property
@@ -259,7 +222,7 @@ class HostedWorld(World):
         self._read_back(lease, loan)
         return ended_us
 
-    def _read_back(self, lease: Lease, loan: _Loan) -> None:
+    def _read_back(self, lease: Lease, loan: Loan) -> None:
         """The world knows which nodes are still held."""
         loan.nodes = [node for node in loan.nodes if node in self._own.nodes]
         lease.nodes = [*loan.nodes, *(loan.granted.nodes if loan.granted else ())]
@@ -268,18 +231,22 @@ class HostedWorld(World):
         """Give the QPU back."""
         loan = self._loans.get(lease.id)
         if loan is None:
-            return await self._world.drop_qpu(lease)
-        lease.device, lease.shares = None, 0
-        if loan.has_qpu:
-            return await self._drop_own_qpu(loan)
-        return None if loan.granted is None else await self._world.drop_qpu(loan.granted)
+            ended_us = await self._world.drop_qpu(lease)
+        else:
+            lease.device, lease.shares = None, 0
+            if loan.has_qpu:
+                ended_us = await self._drop_own_qpu(loan)
+            else:
+                ended_us = None if loan.granted is None else await self._world.drop_qpu(loan.granted)
+        self._note_what_is_held()
+        return ended_us
 
-    async def _drop_own_qpu(self, loan: _Loan) -> int | None:
-        """A job that is nothing but a QPU ends with its driver."""
+    async def _drop_own_qpu(self, loan: Loan) -> int | None:
+        """A job that is nothing but a QPU keeps it until its driver ends."""
         loan.has_qpu = False
         if self._own.nodes:
             return await self._world.drop_qpu(self._own)
-        self._qpu_is_idle = True
+        self._lender.take_back([], has_qpu=True)
         return None
 
     async def free(self, lease: Lease) -> int | None:
@@ -291,36 +258,40 @@ class HostedWorld(World):
             lease.ended = True
             ended_us = await self._drop_own_qpu(loan) if loan.has_qpu else None
             ended_us = ended_us if loan.granted is None else await self._world.free(loan.granted)
-            self._read_back(lease, loan)
-            self._take_back(loan)
+            self._lender.take_back(loan.nodes)
             lease.nodes, lease.device, lease.shares = [], None, 0
         self._granted.pop(lease.id, None)
         self._offer()
-        self._hand_over_if_blocked()
+        self._note_what_is_held()
         return ended_us
+
+    def _note_what_is_held(self) -> None:
+        """From now on the wait of a run that holds nothing else counts."""
+        if not self._holds_anything():
+            self._holds_nothing_since_us = self.clock.now_us()
+            self.clock.deadline(self._patience_s, self._hand_over_if_blocked)
 
     def _offer(self) -> None:
         """Serve who waits from what is idle now; what serves nobody for a while is given back."""
         for waiting in self._waiting.values():
-            loan = waiting.loan
-            covered = self._covers(waiting.request, len(loan.nodes), has_qpu=loan.has_qpu)
-            if waiting.rest is not None and covered:
-                waiting.retry = True
+            if waiting.rest is not None and self._lender.covers(waiting.request, waiting.loan):
+                waiting.served = True
                 self._world.withdraw(waiting.rest)
                 break
         self._notify()
-        if self._idle and len(self._own.nodes) > 1:
+        if self._lender.idle and len(self._own.nodes) > 1 and not self._once:
             self.clock.deadline(IDLE_S, self._shrink_if_idle)
 
     def _shrink_if_idle(self) -> None:
-        idle = [node for node in self._own.nodes[1:] if node in self._idle]
-        if idle and not self._once and (self._shrinking is None or self._shrinking.done()):
-            self._idle = [node for node in self._idle if node not in idle]
+        idle = [node for node in self._own.nodes[1:] if node in self._lender.idle]
+        if idle and (self._shrinking is None or self._shrinking.done()):
+            self._lender.idle = [node for node in self._lender.idle if node not in idle]
             self._shrinking = asyncio.ensure_future(self._shrink(idle))
 
     async def _shrink(self, nodes: list[str]) -> None:
-        await self._world.drop_nodes(self._own, nodes)
-        self._take_back(_Loan(nodes))
+        with suppress(QloomError):  # then they stay
+            await self._world.drop_nodes(self._own, nodes)
+        self._lender.take_back(nodes)
 
     # Working
 
@@ -329,9 +300,9 @@ class HostedWorld(World):
         loan = self._loans.get(lease.id)
         if loan is None:
             return await self._world.execute(nodes, work, lease)
-        is_granted = loan.granted is not None and nodes[0] not in loan.nodes
+        granted = loan.granted if nodes[0] not in loan.nodes else None
         try:
-            return await self._world.execute(nodes, work, loan.granted if is_granted else self._own)  # type: ignore[arg-type]
+            return await self._world.execute(nodes, work, granted or self._own)
         finally:
             self._read_back(lease, loan)
 
@@ -360,25 +331,3 @@ class HostedWorld(World):
         if self._shrinking is not None:
             await asyncio.wait([self._shrinking])
         await self._world.close()
-
-
-def _wants_qpu(request: Request) -> bool:
-    return request.device is not None and request.qpu is not QpuHold.TASK
-
-
-def _missing(request: Request) -> str:
-    nodes = request.least_nodes
-    things = [f"{nodes} {'node' if nodes == 1 else 'nodes'}"] if nodes else []
-    return " and ".join([*things, *([f"QPU {request.device}"] if _wants_qpu(request) else [])])
-
-
-def _rest(request: Request, loan: _Loan) -> Request | None:
-    """What is left to ask for; None if all of it was lent."""
-    nodes = max(0, request.least_nodes - len(loan.nodes))
-    needs_qpu = _wants_qpu(request) and not loan.has_qpu
-    if not nodes and not needs_qpu:
-        return None
-    if loan.is_empty:
-        return request
-    rest = replace(request, least_nodes=nodes, most_nodes=nodes)
-    return rest if needs_qpu else replace(rest, qpu=QpuHold.TASK, device=None)
