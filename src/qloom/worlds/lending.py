@@ -72,8 +72,8 @@ class Lender:
     def lease(self, request: Request, loan: Loan) -> Lease:
         """One allocation, of what was lent and what was granted."""
         granted, own = loan.granted, self.own
+        start_us, self._start_us = self._start_us, None
         if granted is None:
-            start_us, self._start_us = self._start_us, None
             lease = Lease(request.id, request.job, list(loan.nodes), engine_us=start_us, engine_id=own.engine_id)
         else:
             lease = replace(granted, nodes=[*loan.nodes, *granted.nodes])

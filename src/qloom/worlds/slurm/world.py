@@ -93,6 +93,8 @@ class SlurmWorld(World):
         """The Slurm job that the driver lives in, as a lease: it counts from its start and ends with the driver."""
         part = self._adopted = job.part
         start_us = unobserved_us(self.clock, part.start_s)
+        if job.device is not None and job.device not in self.facts.shares:
+            job = replace(job, device=self.site.qpus[0].name)  # a broker that only jobs know of has another name for it
         self._hold(Request(DRIVER, DRIVER, len(part.nodes), len(part.nodes), job.hold, job.device), part, job.shares)
         self._tell(
             DRIVER,
