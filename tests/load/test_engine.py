@@ -289,7 +289,7 @@ def test_the_same_load_gives_the_same_result():
     [
         ({"policy": named(Greedy)}, f"policy {named(Greedy)} over-allocates: it starts job 2 on 4 nodes, 1 are free"),
         ({"policy": named(Twice)}, f"policy {named(Twice)} starts job 1, which does not wait"),
-        ({"policy": named(Lazy)}, "jobs wait and the policy starts none of them"),
+        ({"policy": named(Lazy)}, f"policy {named(Lazy)} starts nobody: nothing runs, job 1 fits, and 2 wait"),
         ({"policy": "nobody"}, "no policy is called 'nobody'"),
         ({"policy": "no.such.module:Policy"}, "policy no.such.module:Policy: No module named 'no'"),
         ({"policy": f"{__name__}:starts"}, "has no class starts with a method decide"),
