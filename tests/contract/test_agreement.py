@@ -22,9 +22,8 @@ STEPS = HOLDING + TASKS + CALLS
 ROUNDING_S = 1e-3
 BY_DURATION = ("weave",)  # asks for nodes earlier or later as it learns how long phases take
 FIXED = tuple(name for name in STRATEGIES if name not in BY_DURATION)
-CASES = [
-    (name, jobs) for name in FIXED for jobs in (1, 2) if jobs == 1 or name != "malleable"
-]  # grows by what is left
+BY_NEIGHBOURS = ("malleable",)  # grows by what another job leaves at that moment
+CASES = [(name, jobs) for name in FIXED for jobs in (1, 2) if jobs == 1 or name not in BY_NEIGHBOURS]
 
 
 def structure(events, job):
@@ -40,11 +39,8 @@ def structure(events, job):
 def _step(event):
     nodes = event.get("nodes")
     count = len(nodes) if isinstance(nodes, list) else nodes
-    return (
-        event["event"],
-        str(count),
-        *(str(event.get(name)) for name in ("hold", "device", "grow", "kind", "state")),
-    )
+    details = [str(event.get(name)) for name in ("hold", "device", "grow", "kind", "state")]
+    return (event["event"], str(count), *details)
 
 
 def run(world, strategy, jobs):

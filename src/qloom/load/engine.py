@@ -106,14 +106,14 @@ class Engine:
             self.refuse_to_wait()
 
     def refuse_to_wait(self) -> None:
-        """Name the policy if a job waits that fits into the cluster as it stands."""
+        """Name the policy if a job waits that fits into what is free."""
         for entry in self.state.waiting:
             wanted = zip(entry.line.resources, entry.amounts, strict=True)
             if all(amount <= resource.free for resource, amount in wanted):
                 raise PolicyError(
-                    f"policy {self._name} starts nobody: nothing runs, job {entry.id} fits, and "
-                    f"{self.state.waiting_count} wait, {virtual_time(self.state.now_us)}",
-                    hint=f"decide has to start a job that fits; a cluster may be idle for {IDLE_DAYS} days at most",
+                    f"policy {self._name} starts nobody: job {entry.id} waits and there is room for it, "
+                    f"{virtual_time(self.state.now_us)}",
+                    hint=f"an idle cluster has to start a job that fits within {IDLE_DAYS} days",
                 )
 
     def _tick(self) -> None:

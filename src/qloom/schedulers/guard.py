@@ -29,16 +29,16 @@ class GuardedPolicy(Policy):
         self._name = name
         self._file = getattr(sys.modules[policy.__module__], "__file__", None) or ""
         try:
-            self._policy = policy(**options)
-            self._decide = self._policy.decide
-            self.interval_s, self.depth = self._policy.interval_s, self._policy.depth
+            made = policy(**options)
         except InputError:
             raise
-        except AttributeError as error:
-            hint = "its __init__ must call super().__init__(**options)"
-            raise PolicyError(f"policy {name} has no {error.name}", hint=hint) from None
         except Exception as error:
             raise PolicyError(f"policy {name} cannot be made: {described(error, self._file)}") from None
+        try:
+            self._decide, self.interval_s, self.depth = made.decide, float(made.interval_s), int(made.depth)
+        except (AttributeError, TypeError, ValueError) as error:
+            hint = "its __init__ must call super().__init__(**options)"
+            raise PolicyError(f"policy {name} has no options of a policy: {error}", hint=hint) from None
         self._frozen: Frozen | None = None
 
     def decide(self, state: State) -> Decision:
@@ -86,9 +86,8 @@ class GuardedPolicy(Policy):
             hint = "only entries of state.running with entry.malleable can be asked"
             self._refuse(state.now_us, f"asks job {entry.id} to resize, which {why}", hint)
         if not isinstance(nodes, int) or nodes < 1:
-            self._refuse(
-                state.now_us, f"asks job {entry.id} to keep to {nodes!r} nodes", "a whole number of at least 1"
-            )
+            what = f"asks job {entry.id} to keep to {nodes!r} nodes"
+            self._refuse(state.now_us, what, "a whole number of at least 1")
 
     def _refuse(self, now_us: int, what: str, hint: str | None = None) -> NoReturn:
         raise PolicyError(f"policy {self._name} {what}, {virtual_time(now_us)}", hint=hint) from None
