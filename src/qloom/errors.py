@@ -4,6 +4,7 @@
     ├── InputError            the input was wrong: change it and try again   (exit code 2)
     │   ├── NeedError         a task asks for more than there is
     │   ├── PayloadError      a payload that no device can take
+    │   ├── PolicyError       a scheduling policy of a user's own is wrong
     │   ├── Refused           the broker does not admit it: budget, limit, promise, closed session
     │   └── JournalError      a run that cannot be read, resumed or written
     │       └── ProgramChanged    the program no longer matches its journal
@@ -62,6 +63,10 @@ class NeedError(InputError):
 
 class PayloadError(InputError):
     """A payload that is not what a device takes."""
+
+
+class PolicyError(InputError):
+    """A user's scheduling policy raised, changed the state, gave the wrong amounts, or starts nobody."""
 
 
 class Refused(InputError):
