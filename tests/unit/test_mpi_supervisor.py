@@ -30,7 +30,15 @@ def launched():
         ours, its = socket.socketpair()
         with its:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", supervisor.__file__, sys.executable, "-c", RANK + textwrap.dedent(program)],
+                [
+                    sys.executable,
+                    "-I",
+                    "-S",
+                    supervisor.__file__,
+                    sys.executable,
+                    "-c",
+                    RANK + textwrap.dedent(program),
+                ],
                 env={**os.environ, "PMI_FD": str(its.fileno()), "PMI_RANK": "1", **environment},
                 pass_fds=[its.fileno()],
                 stderr=subprocess.PIPE,
