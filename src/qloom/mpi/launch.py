@@ -35,7 +35,7 @@ STOP_GRACE_S = 5.0
 _PR_SET_PDEATHSIG = 1
 _PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 # Variables by which a launcher finds out where it is; stale ones send a new step to the wrong nodes.
-_PLACE = ("SLURM_", "PMI", "PMIX_", "HYDRA_", "MPIEXEC_", "MPI_LOCALNRANKS", "MPI_LOCALRANKID")
+_PLACE = ("SLURM_", "PMI", "PMIX_", "HYDRA_", "MPIEXEC_", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", supervisor.SUPERVISED)
 _KEPT = ("SLURM_CONF",)
 _LOOPBACK = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}
 

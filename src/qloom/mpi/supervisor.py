@@ -26,6 +26,7 @@ SLURM_LINE = 1024  # MAX_READLINE of Slurm's mpi/pmi2 plugin
 # The rest of a line is "cmd=put kvsname=" (16), at most 35 of a name, " key=" (5), 64 of a key, " value=" (7) and \n.
 VALUE = 896
 WORLD = "QLOOM_MPI_WORLD"  # a name for the ranks of one launch, in place of Slurm's JOB.STEP
+SUPERVISED = "QLOOM_SUPERVISED"
 START = "QLOOM_MPI_START_S"
 START_S = 300.0  # for all ranks of a launch to reach MPI_Init, from when the first of them has
 FIRST_LOOK_S, LOOK_GROWTH = 0.02, 1.5
@@ -159,7 +160,7 @@ class Supervisor:
         self._asked_at = time.monotonic()
         if said.startswith(b"cmd=abort"):
             self._memory.remove()
-            if self._in_slurm:  # which would kill all ranks and us at once; after a bad exit code it tells us first
+            if self._in_slurm:  # which would kill all ranks and us at once; after a bad exit code it asks first
                 code = re.search(rb"exitcode=(\d+)", said)
                 self._code, self._kill_at = (int(code[1]) & 0xFF if code else 0) or 1, time.monotonic()
                 return b""
@@ -206,6 +207,13 @@ class Supervisor:
         self._kill_at = time.monotonic()
 
 
+def require_supervisor() -> None:
+    """For a rank in Python whose launcher knows nothing of supervisors: begin again, under one."""
+    if "PMI_FD" in os.environ and SUPERVISED not in os.environ:
+        again = [sys.executable, *sys.orig_argv[1:]]
+        os.execv(sys.executable, [sys.executable, "-I", "-S", __file__, *again])  # noqa: S606
+
+
 def _maps(process: int) -> str:
     """The memory map of a process; empty if it has ended or belongs to somebody else."""
     try:
@@ -220,6 +228,7 @@ def _become(words: list[str], its: socket.socket, number: int) -> None:
     for name in ("SIGPIPE", "SIGXFSZ"):  # which Python ignores
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     os.dup2(its.fileno(), number)
+    os.environ[SUPERVISED] = "1"
     _run(words)
 
 
@@ -238,7 +247,7 @@ def _end_as(status: int) -> None:
         if (number := os.WTERMSIG(status)) != signal.SIGKILL:
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
-    sys.exit(os.waitstatus_to_exitcode(status))
+    os._exit(os.waitstatus_to_exitcode(status))  # at once: mpiexec kills who closes PMI and lives on
 
 
 if __name__ == "__main__":
