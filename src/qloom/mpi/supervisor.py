@@ -107,9 +107,8 @@ class Supervisor:
         status = self._watch(rank, ours, wakes)
         self._memory.remove()
         if os.WIFSIGNALED(status) and not self._told and self._kill_at is None:
-            print(
-                f"qloom: rank {self._rank} was ended by {signal.Signals(os.WTERMSIG(status)).name}", file=sys.stderr
-            )
+            by = signal.Signals(os.WTERMSIG(status)).name
+            print(f"qloom: rank {self._rank} was ended by {by}", file=sys.stderr, flush=True)
         return status
 
     def _hear_signal(self, *_signal: object) -> None:
