@@ -27,6 +27,7 @@ from qloom.worlds.slurm.driver_job import DRIVER, DriverJob
 from qloom.worlds.slurm.ends import cancel, engine_us, how_it_ended, settled, taken_away, unobserved_us
 from qloom.worlds.slurm.facts import Facts
 from qloom.worlds.slurm.held import Held
+from qloom.worlds.slurm.pace import Urgency
 from qloom.worlds.slurm.parts import Part, StepWorkers
 from qloom.worlds.slurm.rows import Row
 from qloom.worlds.slurm.salloc import Salloc
@@ -62,7 +63,7 @@ class SlurmWorld(World):
             cpus_per_node=self.site.cpus_per_node or facts.cpus,
             memory_per_node_mb=self.site.memory_per_node_mb or facts.memory_mb,
         )
-        self.client = Client(self.record, self.logs)
+        self.client = Client(self.record, self.logs, slurm.most_calls_per_s)
         logs = self._logs = self.logs or self.client.directory
         self._local = LocalWorkers(self.clock, self.worker_set_up, logs, self.record)
         self._workers = StepWorkers(self.client, self.clock, self.worker_set_up, logs, slurm.python, self.record)
@@ -94,7 +95,9 @@ class SlurmWorld(World):
         part = self._adopted = job.part
         start_us = unobserved_us(self.clock, part.start_s)
         if job.device is not None and job.device not in self.facts.shares:
-            job = replace(job, device=self.site.qpus[0].name)  # a broker that only jobs know of has another name for it
+            job = replace(
+                job, device=self.site.qpus[0].name
+            )  # a broker that only jobs know of has another name for it
         self._hold(Request(DRIVER, DRIVER, len(part.nodes), len(part.nodes), job.hold, job.device), part, job.shares)
         self._tell(
             DRIVER,
@@ -275,6 +278,8 @@ class SlurmWorld(World):
         launch = srun(work.task.ranks, nodes, part.id, het_group=group, python=self.site.slurm.python)
         log = self._logs / f"{part.id}.{nodes[0]}.log"
         environment = task_environment(nodes, work)
+        await self.client.turn(Urgency.USE)
+        self.client.calls += 1
         try:
             return await run_ranks(work.task, launch, self.worker_set_up, environment, log, self._logs)
         except TaskFailed as error:
