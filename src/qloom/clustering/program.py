@@ -76,9 +76,6 @@ async def program(
     ranges = Ranges(tuple(names), (k_min, k_max), linkage_k, min_pts, eps).check(count)
     scoring = Scoring(count, dimensions, exact_limit, sample, precision, threads, job.seed)
 
-    if job.output_dir is not None and plot:
-        start_loading()
-
     points = job.share(source.points)
     sampled = scoring.rows()
     rows = None if sampled is None else job.share(sampled)
@@ -114,6 +111,8 @@ async def program(
         ):  # the next clusterings do not wait for the answer: spare work meanwhile
             later = clusterings.draw(iteration + 1)
             job.speculate(*(clusterings.task(later[key]) for key in later if key not in known))
+        if iteration == 0 and plot and job.output_dir is not None:
+            start_loading()
         choice = repair(overlaps, (await asked).values)
         record["repair"] = repair_report(overlaps, choice)
         if gap and len(overlaps.clusters) <= GAP_LIMIT:
