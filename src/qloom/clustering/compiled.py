@@ -25,6 +25,7 @@ from qloom.clustering import machinecode
 F = TypeVar("F", bound=Callable[..., Any])
 
 RESULTS: dict[str, Any] = {"none": ctypes.c_void_p, "int64": ctypes.c_int64, "float64": ctypes.c_double}
+NOTHING = -2  # numba's status for a function that returned None
 _loading = threading.Lock()
 
 
@@ -40,7 +41,8 @@ class Kernel:
         kinds = tuple(_kind(value) for value in args)
         if kinds not in self._loaded:
             with _loading:
-                self._loaded[kinds] = self._load(kinds)
+                if kinds not in self._loaded:
+                    self._loaded[kinds] = self._load(kinds)
         return self._loaded[kinds](args)
 
     def _load(self, kinds: tuple[str, ...]) -> Callable[..., Any]:
@@ -53,20 +55,17 @@ class Kernel:
             result, error = result_type(), ctypes.c_void_p()
             flat = [field for value in args for field in _flat(value)]
             if native(ctypes.addressof(result), ctypes.addressof(error), *flat) not in (0, NOTHING):
-                raise ArithmeticError(f"{name}: a division by zero, or an index out of range")
+                raise ArithmeticError(f"{name}: a division by zero")
             return result.value
 
         return run
 
 
-NOTHING = -2  # numba's status for a function that returned None
-
-
 def _kind(value: Any) -> str:
     """The type of an argument; for arrays also the number of dimensions, and whether it may be written to."""
     if isinstance(value, np.ndarray):
-        if not value.flags.c_contiguous:
-            raise TypeError("a kernel takes C-contiguous arrays only")
+        if not (value.flags.c_contiguous and value.flags.aligned and value.dtype.isnative):
+            raise TypeError("a kernel takes C-contiguous, aligned arrays in the machine's byte order only")
         return f"{value.dtype.name}:{value.ndim}:{'w' if value.flags.writeable else 'r'}"
     return "float64" if isinstance(value, float | np.floating) else "int64"
 

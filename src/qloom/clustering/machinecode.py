@@ -7,10 +7,11 @@ code as its user: it lies beside this package, where numba would keep its own, o
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
@@ -131,14 +132,15 @@ def _read(path: Path) -> bytes | None:
 def _keep(name: str, content: bytes) -> None:
     """Write the code to the first folder that can be written to; without one, it is made again next time."""
     for folder in _folders():
+        part = folder / f"{name}.{secrets.token_hex(4)}"  # workers may compile the same kernel at once
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-                file.write(_checksum(content) + content)
-            os.replace(file.name, folder / name)
+            part.write_bytes(_checksum(content) + content)
+            part.replace(folder / name)
             return
         except OSError:
-            continue
+            with contextlib.suppress(OSError):
+                part.unlink()
 
 
 def _checksum(content: bytes) -> bytes:
