@@ -88,3 +88,11 @@ def test_what_goes_wrong_is_an_exception(cache):
     with pytest.raises(Exception, match="readonly"):
         compiled(_halve)(shared, 2)
     assert shared.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_file_that_others_could_have_written_is_made_again(cache):
+    assert compiled(_fill)(np.ones(3), 0, np.empty(3)) == 6.0
+    (path,) = cache.glob("_fill-*.kernel")
+    path.chmod(0o666)
+    assert compiled(_fill)(np.ones(3), 0, np.empty(3)) == 6.0
+    assert path.stat().st_mode & 0o777 == 0o644

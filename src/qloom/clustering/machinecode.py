@@ -2,7 +2,8 @@
 
 A file is named after everything its code depends on: what the kernel and those it calls do, the kinds of arguments,
 and the processor, since the nodes of a cluster may share a cache and differ. Whoever can write to the cache can run
-code as its user: it lies beside this package, where numba would keep its own, or in the user's cache directory.
+code as its user: it lies beside this package, where numba would keep its own, or in the user's cache directory, and a
+file that others could have written is not read.
 """
 
 from __future__ import annotations
@@ -122,7 +123,12 @@ def _folders() -> list[Path]:
 
 def _read(path: Path) -> bytes | None:
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            trusted = (os.getuid(), Path(__file__).stat().st_uid)  # who runs this, and who installed it
+            if found.st_uid not in trusted or found.st_mode & 0o022:
+                return None
+            content = file.read()
     except OSError:
         return None
     checksum, content = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
@@ -135,6 +141,7 @@ def _keep(name: str, content: bytes) -> None:
         part = folder / f"{name}.{secrets.token_hex(4)}"  # workers may compile the same kernel at once
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part.touch(mode=0o644)
             part.write_bytes(_checksum(content) + content)
             part.replace(folder / name)
             return
