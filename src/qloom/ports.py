@@ -36,8 +36,11 @@ class Allocation(Protocol):
     async def settled(self, for_s: float) -> None:
         """Wait until nothing has run on it for so long, spare work included."""
 
-    async def grow(self, nodes: int, within_s: float) -> None:
-        """Ask for nodes until `nodes` are held, for at most `within_s`; go on with what was granted."""
+    async def grow(self, nodes: int, within_s: float, *, for_each_grant: bool = False) -> None:
+        """Ask for nodes until `nodes` are held, for at most `within_s`; go on with what was granted.
+
+        `for_each_grant`: a grant of fewer nodes than were missing starts the time anew.
+        """
 
     async def shrink(self, nodes: int) -> None:
         """Give nodes back until `nodes` are held, but none that runs required work."""
