@@ -216,6 +216,14 @@ class Request:
         return self.after is None or self.after.ended
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a task came to, and for how long its own code ran; `None` if that was all the time that it took."""
+
+    result: Any
+    seconds: float | None = None
+
+
 class World(Protocol):
     """The primitives of a world. None of them may be cancelled: a transition, once begun, is finished."""
 
@@ -243,7 +251,7 @@ class World(Protocol):
     async def free(self, lease: Lease) -> int | None:
         """Give all of a lease back."""
 
-    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Any:
+    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Ran:
         """Run a task. This one may be cancelled: then the task is killed before the call returns.
 
         Raises `NodeLost` if a node failed under it (it is no longer in `lease.nodes`), and `AllocationEnded` if the
