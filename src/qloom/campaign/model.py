@@ -70,7 +70,7 @@ class Setting(Checked):
     strategy: Text | None = Field(default=None, description="As on the command line: malleable, malleable+share.")
     engine: Text | None = Field(default=None, description="Who runs the steps of workflow: streamflow, or qloom.")
     options: dict[str, dict[str, FiniteFloat]] = Field(
-        default_factory=dict, description="Options of strategies, by the name of the strategy."
+        default_factory=dict, description="Options of strategies, by name: workflow, or workflow+share alone."
     )
     world: Text | None = Field(default=None, description="Where it runs; virtual unless given.")
     jobs: int | None = Field(default=None, ge=1, description="Jobs at once.")
@@ -111,10 +111,9 @@ class Setting(Checked):
         """The strategy of its jobs, or those that they take in turn."""
         return self.strategy or USUAL_STRATEGY
 
-    @property
-    def strategy_names(self) -> list[str]:
-        """The same one by one, without how they hold the QPU."""
-        return list(dict.fromkeys(part.partition("+")[0] for part in self.strategies.split(",")))
+    def options_of(self, strategy: str) -> dict[str, float]:
+        """Those given for a strategy however it holds the QPU (`workflow`), then those for this spelling alone."""
+        return {**self.options.get(strategy.partition("+")[0], {}), **self.options.get(strategy, {})}
 
     def changed_by(self, other: Setting) -> Setting:
         """This setting with what the other one says on top; tables are merged."""
