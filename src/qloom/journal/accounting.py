@@ -174,7 +174,7 @@ class _Reader:
                 self.history.submitted_us[job] = at_us
             case "job_ended":
                 self.history.ended_us[job] = at_us
-            case "run_ended" if event["state"] == HANDED_ON:  # its jobs wait for Slurm since they were submitted
+            case "run_ended" if event.get("state") == HANDED_ON:  # its jobs wait for Slurm since they were submitted
                 self.history.asked_us = self.history.submitted_us | self.history.asked_us
             case "queued_ahead":
                 self.history.asked_us.setdefault(job, at_us)
