@@ -49,7 +49,8 @@ def _as_published(history: History, used: Account, quirks: Sequence[str]) -> dic
 def _held_s(history: History, job: str) -> float:
     """From the first grant of a job to its last release: a job that arrives later has not begun before that."""
     own = [interval for interval in history.intervals if interval.job == job]
-    return (max(interval.end_us for interval in own) - min(interval.begin_us for interval in own)) / 1e6
+    end_us = max((interval.end_us for interval in own), default=0)
+    return (end_us - min((interval.begin_us for interval in own), default=0)) / 1e6
 
 
 def _task_waits(events: Sequence[Event]) -> dict[str, float]:
