@@ -36,8 +36,11 @@ class Allocation(Protocol):
     async def settled(self, for_s: float) -> None:
         """Wait until nothing has run on it for so long, spare work included."""
 
-    async def grow(self, nodes: int, within_s: float) -> None:
-        """Ask for nodes until `nodes` are held, for at most `within_s`; go on with what was granted."""
+    async def grow(self, nodes: int, within_s: float, *, for_each_grant: bool = False) -> None:
+        """Ask for nodes until `nodes` are held, for at most `within_s`; go on with what was granted.
+
+        `for_each_grant`: a grant of fewer nodes than were missing starts the time anew.
+        """
 
     async def shrink(self, nodes: int) -> None:
         """Give nodes back until `nodes` are held, but none that runs required work."""
@@ -221,6 +224,14 @@ class HandedOn:
     reason: str | None = None  # None: each job of a chain does one phase
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a task came to, and for how long its own code ran; `None` if that was all the time that it took."""
+
+    result: Any
+    seconds: float | None = None
+
+
 class World(Protocol):
     """The primitives of a world. None of them may be cancelled: a transition, once begun, is finished."""
 
@@ -249,7 +260,7 @@ class World(Protocol):
     async def free(self, lease: Lease) -> int | None:
         """Give all of a lease back."""
 
-    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Any:
+    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Ran:
         """Run a task. This one may be cancelled: then the task is killed before the call returns.
 
         Raises `NodeLost` if a node failed under it (it is no longer in `lease.nodes`), and `AllocationEnded` if the

@@ -46,7 +46,7 @@ def where_am_i():
 
 
 def run(task, launch, directory):
-    return asyncio.run(asyncio.wait_for(run_ranks(task, launch, SET_UP, {}, within=directory), WAIT_S))
+    return asyncio.run(asyncio.wait_for(run_ranks(task, launch, SET_UP, {}, within=directory), WAIT_S)).result
 
 
 def steps(slurm, job):

@@ -105,6 +105,60 @@ def test_a_request_that_was_withdrawn_counts_as_waiting_only():
     assert used.node_s_held == 0.0
 
 
+def test_a_task_whose_node_is_taken_away_is_busy_no_longer_than_the_node_is_held():
+    """Slurm ended the job at 3.3 s; its driver noticed at 4 s."""
+    taken = released(4.1, engine_us=3_300_000)
+    used = figures(submitted(), granted(0, ("n1", "n2")), *task(0, 4, ("n1",), state="failed"), taken, ended(4.1))
+    assert (used.node_s_held, used.node_s_busy) == (6.6, 3.3)
+
+
+def test_a_qpu_that_is_taken_away_is_busy_no_longer_than_it_is_held():
+    whole = {"device": "q", "hold": "whole", "shares": 8}
+    taken = released(9, engine_us=5 * SECOND)
+    used = figures(submitted(), granted(0, (), **whole), *quantum(1, 2, 8, hold="whole"), taken, ended(9))
+    assert (used.qpu_s_held, used.qpu_s_busy) == (5.0, 3.0)
+
+
+def test_each_lease_of_a_node_cuts_its_own_tasks():
+    used = figures(
+        submitted(),
+        granted(0, ("n1",)),
+        *task(0, 2, ("n1",), work="w.0"),
+        released(2.1, engine_us=1_500_000),
+        granted(2.2, ("n1",), lease="j1.2", engine_us=2_300_000),
+        *task(2.25, 5, ("n1",), work="w.1"),
+        released(5, lease="j1.2"),
+    )
+    assert used.node_s_busy == used.node_s_held == pytest.approx(1.5 + 2.7)
+
+
+def test_the_start_of_a_worker_and_its_imports_are_held_and_not_busy():
+    begun, end = task(0, 5, ("n1", "n2"))
+    used = figures(submitted(), granted(0, ("n1", "n2")), begun, (5, end[1], {**end[2], "seconds": 2.0}), released(5))
+    assert (used.node_s_held, used.node_s_busy) == (10.0, 4.0)
+
+
+def test_the_wall_has_what_the_driver_computes_before_between_and_after_phases():
+    """It computes until 3 s, waits until 5 s, computes from 6 to 8 s with nothing held, and again at the end."""
+    used = figures(
+        submitted(),
+        requested(3, 1),
+        granted(5, ("n1",)),
+        released(6),
+        requested(8, 1, lease="j1.2"),
+        granted(8, ("n1",), lease="j1.2"),
+        released(9, lease="j1.2"),
+        ended(13),
+    )
+    assert used.wall_s == 3 + 1 + 2 + 1 + 4
+    assert used.turnaround_s == 13.0
+
+
+def test_a_wall_never_counts_the_first_wait_twice_over_a_kill():
+    events = (submitted(), requested(1, 1), (50, "resumed", {}), requested(51, 1), granted(52, ("n1",)), ended(60))
+    assert figures(*events).wall_s == 1 + 8
+
+
 def test_a_whole_qpu_is_held_also_while_it_idles():
     whole = {"device": "q", "hold": "whole", "shares": 8}
     used = figures(
@@ -266,6 +320,7 @@ def test_each_job_has_its_own_figures_and_they_add_up():
         submitted(0),
         submitted(1, job="j2"),
         granted(0, ("n1",)),
+        requested(1, 2, lease="j2.1", job="j2"),
         granted(2, ("n2", "n3"), lease="j2.1", job="j2"),
         released(4),
         released(7, lease="j2.1", job="j2"),
@@ -283,7 +338,7 @@ def test_each_job_has_its_own_figures_and_they_add_up():
 )
 def test_slowdown_is_bounded_for_short_jobs(wait_s, run_s, slowdown):
     end_s = wait_s + run_s
-    used = figures(submitted(), granted(wait_s, ("n1",)), released(end_s), ended(end_s))
+    used = figures(submitted(), requested(0, 1), granted(wait_s, ("n1",)), released(end_s), ended(end_s))
     assert used.bounded_slowdown == pytest.approx(slowdown)
 
 
@@ -310,8 +365,8 @@ def test_energy_of_a_run_comes_from_its_site():
 
 def test_a_journal_without_any_work_costs_nothing():
     used = figures(submitted(3), (4, "job_ended", {"state": "failed"}))
-    assert used.node_s_held == used.wall_s == used.qpu_s_held == 0.0
-    assert used.turnaround_s == 1.0
+    assert used.node_s_held == used.qpu_s_held == 0.0
+    assert used.wall_s == used.turnaround_s == 1.0
     assert figures().as_dict()["wall_s"] == 0.0
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qloom.campaign.cells import calibrated_of
+from qloom.campaign.figures import AS_PUBLISHED
 from qloom.campaign.rows import Results, claims_of, differences_of, report_of, rows_of
 
 Column = tuple[str, str]  # the key of a row, and its heading
@@ -21,11 +22,13 @@ Column = tuple[str, str]  # the key of a row, and its heading
 TERMINAL = 80
 TELLING_SD = 0.01  # published deviations that are smaller take room and say little
 WRAPPED = ("claim",)
+AS_IT_COUNTS = "as the paper counts"
 CLAIM_COLUMNS = [
     ("claim", "claim"),
     ("published_percent", "paper says"),
     ("of_published_table", "its table"),
-    ("percent", "here"),
+    (f"{AS_PUBLISHED}percent", "as it counts"),
+    ("percent", "honest"),
 ]
 HEADINGS = {
     "wall_s": "wall s",
@@ -51,18 +54,18 @@ HEADINGS = {
 }
 
 
-def columns_of(results: Results) -> list[Column]:
-    """Key and heading of what a reader sees: axes, figures, and what was published."""
+def columns_of(results: Results, figures: Sequence[str] | None = None) -> list[Column]:
+    """Key and heading of what a reader sees: axes, and figures with what was published; all, or some of them."""
     rows = rows_of(results)
-    scaled = results.asked.conditions.scale != 1
     columns = [(axis, axis) for axis in results.results[0].cell.axes]
-    for figure in results.campaign.figures:
+    for figure in figures or results.campaign.figures:
         short = figure.removesuffix("_s")
         columns.append((figure, HEADINGS[figure]))
-        beside = [(f"{short}_ratio", "ratio"), (f"published_{short}_ratio", "paper")]
-        if not scaled:
-            beside = [(f"published_{figure}", "paper"), (f"{short}_error", "diff %")]
-        columns += [column for column in beside if any(column[0] in row for row in rows)]
+        beside = {f"{AS_PUBLISHED}{figure}": AS_IT_COUNTS, f"published_{figure}": "paper", f"{short}_error": "diff %"}
+        if results.asked.conditions.scale != 1:
+            ratios = (f"{short}_ratio", f"{AS_PUBLISHED}{short}_ratio", f"published_{short}_ratio")
+            beside = dict(zip(ratios, ("ratio", AS_IT_COUNTS, "paper"), strict=True))
+        columns += [column for column in beside.items() if any(column[0] in row for row in rows)]
     return columns
 
 
@@ -86,7 +89,7 @@ def as_text(results: Results) -> Group:
     """Tables that fit a terminal; what does not fit is left to the other formats."""
     parts: list[Any] = []
     if not results.campaign.claims:  # their cells are tables of the campaigns that they come from
-        parts += _rich(results.campaign.title, columns_of(results), rows_of(results))
+        parts += _tables(results)
     if differences := telling_differences(results):
         parts += _rich("Differences, paired by seed", difference_columns(differences), differences)
     if claims := claims_of(results):
@@ -94,6 +97,15 @@ def as_text(results: Results) -> Group:
         parts.append(Text("\n".join(f"{claim['claim']}: {claim['definition']}" for claim in claims)))
     parts.append(Text("\n".join(remarks(results))))
     return Group(*parts)
+
+
+def _tables(results: Results) -> list[Any]:
+    """One table; if the paper counts in its own way, one for each figure, so that both ways have room."""
+    title, rows = results.campaign.title, rows_of(results)
+    if not results.campaign.quirks:
+        return _rich(title, columns_of(results), rows)
+    apart = [part for figure in results.campaign.figures for part in _rich(None, columns_of(results, [figure]), rows)]
+    return [Text(title), *apart]
 
 
 def printed(results: Results) -> str:
@@ -119,7 +131,9 @@ def remarks(results: Results) -> list[str]:
     """What a reader has to know about the figures."""
     campaign, manifest = results.campaign, results.manifest
     lines = [f"source: {campaign.published.source}"] if campaign.published else []
-    lines += [f"quirk on: {name}: {meaning}" for name, meaning in manifest["quirks"].items()]
+    lines += [f"{AS_IT_COUNTS}: {meaning} ({name})" for name, meaning in manifest["quirks"].items()]
+    if manifest["quirks"] and campaign.published and results.asked.conditions.scale == 1:
+        lines.append(f"diff %: {AS_IT_COUNTS}, against the paper; all other figures are honest")
     if results.asked.part:
         lines.append(f"calibrated to: {results.asked.part}")
     if results.asked.conditions.scale != 1:
@@ -127,7 +141,7 @@ def remarks(results: Results) -> list[str]:
     return lines
 
 
-def _rich(title: str, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _rich(title: str | None, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> list[Any]:
     """A table no wider than a terminal, and a line that names what had no room."""
     shown_columns = list(_that_fit(columns, rows))
     table = Table(title=title, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
@@ -181,7 +195,7 @@ def as_markdown(results: Results) -> str:
         parts += ["## Calibration\n", _markdown([(key, key) for key in rows[0]], rows)]
     parts += ["## Manifest\n"]
     parts += [f"- {name}: {_plain(value)}" for name, value in results.manifest.items() if name != "calibration"]
-    parts += [f"- {line}" for line in remarks(results) if not line.startswith("quirk")]
+    parts += [f"- {line}" for line in remarks(results) if not line.startswith(AS_IT_COUNTS)]
     return "\n".join(parts) + "\n"
 
 

@@ -87,9 +87,6 @@ def run(
     repeats: Annotated[
         int | None, typer.Option(help="How often each cell is run. [default: as the campaign says]")
     ] = None,
-    quirks: Annotated[
-        bool, typer.Option("--quirks/--no-quirks", help="Account as the campaign says the paper did, or honestly.")
-    ] = True,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -105,8 +102,6 @@ def run(
     name, raw = read_raw(campaign)
     if repeats is not None:
         raw["repeats"] = repeats
-    if not quirks:
-        raw["quirks"] = []
     measured = read_site(overheads) if overheads is not None else None
     values = fit(raw, name, calibrate) if calibrate is not None else {}
     asked = Asked(name, raw, Conditions(world, parse_scale(scale), measured), calibrate, values)

@@ -167,14 +167,15 @@ def compare(
 
 
 def run_all(plans: list[Plan], *, quiet: bool) -> tuple[list[dict[str, Any]], list[QloomError]]:
-    """Carry out several plans; all are checked before the first one runs."""
+    """Carry out several plans, all checked before the first one runs; rows of those that fail have no figures."""
     for plan in plans:
         plan.check()
     rows, errors = [], []
     for plan in plans:
         with shown(f"{plan.strategy}, {plan.world}", Console(stderr=True), not quiet) as progress:
             outcome = execute(plan, listener=progress)
-        rows.append(tables.row(outcome.events, outcome.run))
+        row = tables.row(outcome.events, outcome.run)
+        rows.append(tables.without_figures(row) if outcome.errors else row)
         errors.extend(outcome.errors)
     return rows, errors
 
@@ -242,7 +243,8 @@ def tell(outcome: Outcome, as_json: bool, quiet: bool, program: Program | None =
                 console.print(f"files: {directory}", markup=False, soft_wrap=True)
         for note in outcome.notes:
             console.print(f"note: {note}", markup=False)
-        console.print(tables.figures_table(f"run {outcome.run}", rows))
+        failed = " (failed)" if outcome.errors else ""
+        console.print(tables.figures_table(f"run {outcome.run}{failed}", rows))
     if outcome.errors:
         _fail(outcome.errors, as_json)
 

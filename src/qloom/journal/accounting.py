@@ -5,13 +5,16 @@ A resource-second is *held* from grant to release, as Slurm bills it, and *busy*
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from qloom.journal.file import Event
-from qloom.journal.handed import goes_on, since_handed_on
+from qloom.journal.handed import HANDED_ON, goes_on, since_handed_on
 
 DRIVER = "driver"  # the label of what a driver's own job holds beside the leases
+HELD_FOR = {"task": "node", "spare": "node", "quantum": "qpu"}  # what is busy, and what is held meanwhile
 BOUNDED_SLOWDOWN_S = 10.0  # shorter jobs count as this long (Feitelson's bounded slowdown)
 
 
@@ -64,6 +67,7 @@ class History:
     start: Event
     intervals: list[Interval] = field(default_factory=list)
     submitted_us: dict[str, int] = field(default_factory=dict)
+    asked_us: dict[str, int] = field(default_factory=dict)  # when a job first asked for something
     ended_us: dict[str, int] = field(default_factory=dict)
     node_waits_us: dict[str, int] = field(default_factory=dict)
     qpu_waits_us: dict[str, int] = field(default_factory=dict)
@@ -89,11 +93,10 @@ def account(history: History, job: str | None = None) -> Account:
         sums[interval.kind] += interval.seconds * interval.weight
     executing = [interval for interval in own if interval.kind == "quantum"]
     in_queue_s = _covered_s([interval for interval in executing if interval.hold != "whole"])
-    begin_us = min((interval.begin_us for interval in own), default=0)
     end_us = max((interval.end_us for interval in own), default=0)
     submitted_us = min((history.submitted_us[name] for name in jobs), default=0)
     last_us = max((history.ended_us.get(name, end_us) for name in jobs), default=0)
-    wall_s = (end_us - begin_us - _lost_us(history, begin_us, end_us)) / 1e6
+    wall_s = _wall_us(history, jobs, own) / 1e6
     turnaround_s = max(0, last_us - submitted_us) / 1e6
     result = Account(
         wall_s=wall_s,
@@ -120,6 +123,19 @@ def _covered_s(intervals: list[Interval]) -> float:
         covered_us += max(0, interval.end_us - begin_us)
         ends_us[interval.resource] = max(ends_us[interval.resource], interval.end_us)
     return covered_us / 1e6
+
+
+def _wall_us(history: History, jobs: list[str], own: list[Interval]) -> int:
+    """From start to end, with what the driver computes itself, but without the wait for what is held first."""
+    if not jobs:
+        return 0
+    last_us = [history.ended_us[name] for name in jobs if name in history.ended_us]
+    end_us = max((*last_us, *(interval.end_us for interval in own)), default=0)
+    first_us = min((interval.begin_us for interval in own), default=end_us)
+    asked_us = min((first_us, *(history.asked_us[name] for name in jobs if name in history.asked_us)))
+    begin_us = min(asked_us, *(history.submitted_us[name] for name in jobs))
+    spans = ((begin_us, asked_us), (first_us, end_us))
+    return sum(until_us - since_us - _lost_us(history, since_us, until_us) for since_us, until_us in spans)
 
 
 def _lost_us(history: History, begin_us: int, end_us: int) -> int:
@@ -168,6 +184,7 @@ class _Reader:
             self._read(event, event["engine_us"] if "engine_us" in event else event["at_us"])
             last_us, before = max(last_us, event["at_us"]), event
         self._end_all(last_us)
+        _keep_within_held(self.history.intervals)
 
     def _read(self, event: Event, at_us: int) -> None:
         job = event.get("job", "")
@@ -176,7 +193,10 @@ class _Reader:
                 self.history.submitted_us[job] = at_us
             case "job_ended":
                 self.history.ended_us[job] = at_us
+            case "queued_ahead":
+                self.history.asked_us.setdefault(job, at_us)
             case "requested":
+                self.history.asked_us.setdefault(job, at_us)
                 self._requested[job, event["lease"]] = at_us
                 self._wants_nodes[job, event["lease"]] = event["nodes"] > 0
             case "driver_started":
@@ -189,6 +209,8 @@ class _Reader:
                 for resource in [*event.get("nodes", []), *filter(None, [event.get("device")])]:
                     self._end((DRIVER, resource), at_us)
             case "run_ended":
+                if event.get("state") == HANDED_ON:  # its jobs wait for Slurm since they were submitted
+                    self.history.asked_us = self.history.submitted_us | self.history.asked_us
                 self._driver = _DriverJob()
                 for key in [key for key in self._open if key[0] == DRIVER]:
                     self._end(key, at_us)
@@ -215,8 +237,9 @@ class _Reader:
                     self._begin(keys[-1], node, job, kind, at_us, event["name"])
             case "task_ended":
                 for key in self._tasks.pop((job, event["work"]), ()):
-                    self._end(key, at_us, event["state"])
+                    self._end(key, at_us, event["state"], event.get("seconds"))
             case "quantum_queued":
+                self.history.asked_us.setdefault(job, at_us)
                 self._requested[job, event["work"]] = at_us
                 self._begin(("queued", job, event["work"]), event["device"], job, "queued", at_us, event["name"])
                 self._open["queued", job, event["work"]].hold = event["hold"]
@@ -265,15 +288,36 @@ class _Reader:
     def _begin(self, key: tuple[str, ...], resource: str, job: str, kind: str, at_us: int, label: str = "") -> None:
         self._open[key] = Interval(resource, job, kind, at_us, at_us, label)
 
-    def _end(self, key: tuple[str, ...], at_us: int, state: str = "") -> None:
+    def _end(self, key: tuple[str, ...], at_us: int, state: str = "", lasted_s: float | None = None) -> None:
+        """End what is open. If it lasted for less time, it began later: its worker started or imported modules."""
         interval = self._open.pop(key, None)
         if key[0] == DRIVER and interval is not None and at_us <= interval.begin_us:
             return  # it was lent from the start
         if interval is not None and interval.kind != "queued":
             interval.end_us, interval.state = max(at_us, interval.begin_us), state
+            if lasted_s is not None:
+                interval.begin_us = max(interval.begin_us, interval.end_us - round(lasted_s * 1e6))
             self.history.intervals.append(interval)
 
     def _end_all(self, at_us: int) -> None:
         self._driver = _DriverJob()
         for key in list(self._open):
             self._end(key, at_us, "open")
+
+
+def _keep_within_held(intervals: list[Interval]) -> None:
+    """Cut what was busy to what was held: the end of a task is known only after Slurm has taken its node away."""
+    held: dict[tuple[str, str, str], list[Interval]] = {}
+    for interval in sorted(intervals, key=attrgetter("begin_us")):
+        held.setdefault((interval.kind, interval.resource, interval.job), []).append(interval)
+    for busy in intervals:
+        if busy.kind not in HELD_FOR or busy.hold not in ("", "whole"):
+            continue
+        leases = held.get((HELD_FOR[busy.kind], busy.resource, busy.job), [])
+        place = bisect_right(leases, busy.begin_us, key=attrgetter("begin_us"))
+        spans = [
+            (max(busy.begin_us, lease.begin_us), min(busy.end_us, lease.end_us))
+            for lease in leases[max(0, place - 1) : place + 1]  # the one that holds it now, or begins a moment later
+        ]
+        begin_us, end_us = max(spans, key=lambda span: span[1] - span[0], default=(busy.begin_us, busy.begin_us))
+        busy.begin_us, busy.end_us = begin_us, max(begin_us, end_us)

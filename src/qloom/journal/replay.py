@@ -35,7 +35,8 @@ def recall(events: Sequence[Event], job: str | None = None) -> Memory:
             case "task_ended" | "quantum_ended" if event["state"] == "done":
                 memory.results.setdefault(event["work"], event["result"])
                 begun_us = started.get((event["job"], event["work"]), event["at_us"])
-                memory.durations_us.setdefault(event["work"], event["at_us"] - begun_us)
+                took_us = round(event["seconds"] * 1e6) if "seconds" in event else event["at_us"] - begun_us
+                memory.durations_us.setdefault(event["work"], took_us)
     return memory
 
 

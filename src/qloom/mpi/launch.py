@@ -27,6 +27,7 @@ from qloom.errors import InputError, TaskFailed
 from qloom.journal.results import write_atomically
 from qloom.model import CommandResult, Task
 from qloom.mpi import supervisor
+from qloom.ports import Ran
 
 CALL, RESULT = "call.pickle", "result.pickle"
 SAID = "qloom: "  # what begins the line in which a rank says why it ended the others
@@ -100,7 +101,7 @@ async def run_ranks(
     environment: Mapping[str, str],
     log: Path | None = None,
     within: Path | None = None,
-) -> Any:
+) -> Ran:
     """Run a task over its ranks; if the caller is cancelled they are ended first.
 
     What the ranks of a function print is added to `log`. The files of the call go `within` a directory that
@@ -108,7 +109,7 @@ async def run_ranks(
     """
     launch = replace(launch, environment={**launch.environment, **environment})
     if task.command is not None:
-        return await _run_command(task, launch)
+        return Ran(await _run_command(task, launch))
     with tempfile.TemporaryDirectory(prefix="mpi-", dir=within) as name:
         directory = Path(name)
         message = (dict(set_up), _function(task.function), _dumps((task.args, dict(task.kwargs))))
@@ -120,7 +121,8 @@ async def run_ranks(
                 file.write(stdout + stderr)
         if exit_code != 0 or not (directory / RESULT).exists():
             raise TaskFailed(f"task {task.name} over {task.ranks} ranks: {_why(exit_code, stdout, stderr)}")
-        return pickle.loads((directory / RESULT).read_bytes())  # noqa: S301  written by the user's own ranks
+        seconds, result = pickle.loads((directory / RESULT).read_bytes())  # noqa: S301  by the user's own ranks
+        return Ran(result, seconds)
 
 
 async def _run_command(task: Task, launch: Launch) -> CommandResult:

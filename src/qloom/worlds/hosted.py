@@ -14,11 +14,11 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from qloom.errors import QloomError
 from qloom.model import QpuHold, Task, Work
-from qloom.ports import HandedOn, Lease, Request, World
+from qloom.ports import HandedOn, Lease, Ran, Request, World
 from qloom.worlds.lending import Lender, Loan, in_words
 
 IDLE_S = 1.0  # nodes of the driver's allocation that lie idle for longer are given back, but for the driver's own
@@ -295,7 +295,7 @@ class HostedWorld(World):
 
     # Working
 
-    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Any:
+    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Ran:
         """Run a task where its first node came from."""
         loan = self._loans.get(lease.id)
         if loan is None:
