@@ -16,6 +16,7 @@ import tempfile
 from dataclasses import replace
 
 import qloom
+from qloom.campaign.manifest import as_list, circumstances
 from qloom.journal.accounting import Account, account, read_history
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
@@ -65,3 +66,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    print(f"\n{as_list(circumstances())}", end="")

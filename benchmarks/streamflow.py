@@ -20,6 +20,7 @@ from datetime import datetime
 from pathlib import Path
 
 import qloom
+from qloom.campaign.manifest import as_list, circumstances
 from qloom.export import Places, flow_of, write_cwl
 from qloom.streamflow.environment import find_streamflow, step_environment
 from qloom.testbed import Settings, Testbed
@@ -99,3 +100,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    print(f"\n{as_list(circumstances())}", end="")
