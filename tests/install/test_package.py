@@ -84,6 +84,9 @@ def test_the_demo_of_the_wheel_has_a_page_with_every_timeline(tmp_path):
     whereabouts = run(clean / "bin" / "python", "-c", "import qloom; print(qloom.__file__)", cwd=desk, **alone)
     assert Path(whereabouts.strip()).is_relative_to(clean)
 
+    later = ("-m", "pip", "install", "--no-index", "--no-deps", "--dry-run", "qloom[mpi]")  # as hints say
+    assert "already satisfied: qloom[mpi]" in run(clean / "bin" / "python", *later, cwd=desk, **alone)
+
     printed = run("qloom", "demo", "--output", "demo.html", cwd=desk, timeout_s=240, **alone)
     for strategy in STRATEGIES:
         assert re.search(rf"^ *{strategy}( +\d+\.\d){{6}} *$", printed, re.MULTILINE), printed
