@@ -44,7 +44,7 @@ class Newcomer:
     """A fresh checkout, and a machine with little more than Python."""
 
     def __init__(self, folder: Path) -> None:
-        self.checkout = fresh_copy(folder / "qloom")
+        self.checkout = fresh_copy(folder / "qloom", "scripts", "pyproject.toml", "constraints.txt")
         self.tools, self.stand_ins = folder / "tools", folder / "stand-ins"
         self.tools.mkdir()
         for tool in TOOLS:
