@@ -89,7 +89,7 @@ def test_the_demo_of_the_wheel_has_a_page_with_every_timeline(tmp_path):
 
     printed = run("qloom", "demo", "--output", "demo.html", cwd=desk, timeout_s=240, **alone)
     for strategy in STRATEGIES:
-        assert re.search(rf"^ *{strategy}( +\d+\.\d){{6}} *$", printed, re.MULTILINE), printed
+        assert re.search(rf"^ *{re.escape(strategy)}( +\d+\.\d){{6}} *$", printed, re.MULTILINE), printed
     page = desk / "demo.html"
     assert str(page) in printed
 
