@@ -111,9 +111,7 @@ def every_timeline_is_seen(path: Path) -> None:
         for world in ("On this machine", "In virtual time"):
             assert opened.page.get_by_role("heading", name=world).is_visible()
         assert opened.fits_the_width()
-        assert opened.page.evaluate(
-            "[...document.querySelectorAll('.wide')].every(e => e.scrollWidth <= e.clientWidth)"
-        )
+        assert opened.page.evaluate(NOTHING_SCROLLS_SIDEWAYS)
         assert (opened.errors, opened.requests) == ([], [path.as_uri()])
 
 

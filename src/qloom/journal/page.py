@@ -62,7 +62,7 @@ td.number { background: linear-gradient(to right, var(--bar) var(--part), transp
   .6rem bottom / calc(100% - 1.2rem) 3px no-repeat var(--paper); }
 svg { width: 100%; height: auto; color: var(--ink); display: block; min-width: 44rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; margin: 0; }
-dt { font-weight: 600; } dd { margin: 0; color: var(--soft); }
+dt { font-weight: 600; } dd { margin: 0; color: var(--soft); overflow-wrap: anywhere; }
 @media (max-width: 40rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; } }
 @media print { body { max-width: none; padding: 0; } svg { min-width: 0; } h2, figure { break-inside: avoid; }
   .wide { overflow: visible; } table { font-size: 11px; } th, td { padding: .2rem .35rem; } }
