@@ -14,17 +14,16 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
-from pathlib import Path
 from typing import NamedTuple
 
 import qloom
+from qloom.campaign.manifest import as_list, circumstances
 from qloom.journal.accounting import account, read_history
 from qloom.site import Overheads, Site
 from qloom.strategies import STRATEGIES
@@ -107,13 +106,6 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def commit() -> str:
-    """The code that runs, marked if it is not as it was committed."""
-    words = ["git", "describe", "--always", "--dirty"]
-    done = subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
-
-
 def main() -> None:
     """Print a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -129,7 +121,6 @@ def main() -> None:
         overheads: Overheads = measure(Site(nodes=NODES), "qloom.programs.phases")
         site = replace(Site(nodes=NODES), overheads=overheads)
         compared = compare(asked.world, site, asked.strategies.split(","), asked.iterations, asked.repeats)
-    print(f"`python -m benchmarks.agreement {' '.join(sys.argv[1:])}`, commit {commit()}, ", end="")
     print(
         f"{JOBS} jobs on {NODES} nodes, {asked.iterations} iterations, medians of {asked.repeats} (and their range)."
     )
@@ -141,7 +132,7 @@ def main() -> None:
     for found in compared:
         print(found.row())
     within = sum(all(abs(off) <= AIM for off in found.off) for found in compared)
-    print(f"\n{within} of {len(compared)} within {100 * AIM:.0f} %.")
+    print(f"\n{within} of {len(compared)} within {100 * AIM:.0f} %.\n\n{as_list(circumstances())}", end="")
     sys.exit(0 if within == len(compared) else 1)
 
 

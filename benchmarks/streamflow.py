@@ -21,15 +21,15 @@ import argparse
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.agreement import commit, say
+from benchmarks.agreement import say
 
 import qloom
+from qloom.campaign.manifest import as_list, circumstances
 from qloom.export import Places, flow_of, write_cwl
 from qloom.streamflow.environment import find_streamflow, step_environment
 from qloom.testbed import Settings, Testbed
@@ -153,11 +153,8 @@ def main() -> None:
             for place, (name, values) in enumerate(taken.items()):
                 say(f"round {number + 1} of {asked.rounds}, {name}")
                 values.append(benchmark.step_s(name, asked.steps, Path(temporary) / f"{number}-{place}"))
-    print(
-        f"`python -m benchmarks.streamflow {' '.join(sys.argv[1:])}`, commit {commit()}, chains of {asked.steps} ",
-        end="",
-    )
-    print(f"steps, medians of {asked.rounds} (and their range). Load average {began:.1f} before.\n")
+    print(f"Chains of {asked.steps} steps, medians of {asked.rounds} (and their range). ", end="")
+    print(f"Load average {began:.1f} before.\n")
     print("| | s a step | beyond bare s | of stock |\n|---|---|---|---|")
     medians = {name: statistics.median(values) for name, values in taken.items()}
     stock_s = medians["StreamFlow, stock connector"] - medians["bare sbatch"]
@@ -169,3 +166,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    print(f"\n{as_list(circumstances())}", end="")

@@ -329,6 +329,12 @@ def test_every_strategy_and_decision_is_listed():
     assert [int(name[:4]) for name in decisions] == list(range(1, len(decisions) + 1))
 
 
+def test_every_folder_of_tests_is_listed():
+    contributing = (ROOT / "CONTRIBUTING.md").read_text()
+    folders = sorted({path.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").glob("*/**/test_*.py")})
+    assert [folder for folder in folders if f"| `tests/{folder}` |" not in contributing] == []
+
+
 def test_dependencies_are_explained():
     import tomllib
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from qloom.campaign.cells import calibrated_of
 from qloom.campaign.figures import AS_PUBLISHED
+from qloom.campaign.manifest import as_list
 from qloom.campaign.rows import Results, claims_of, differences_of, report_of, rows_of
 
 Column = tuple[str, str]  # the key of a row, and its heading
@@ -109,10 +110,11 @@ def _tables(results: Results) -> list[Any]:
 
 
 def printed(results: Results) -> str:
-    """The text as it is written to a file."""
+    """The text as it is written to a file, with the manifest."""
     console = Console(file=io.StringIO(), width=TERMINAL, highlight=False)
     with console.capture() as captured:
         console.print(as_text(results))
+        console.print(Text(f"\nManifest\n{as_manifest(results)}"), end="")
     return captured.get()
 
 
@@ -138,6 +140,8 @@ def remarks(results: Results) -> list[str]:
         lines.append(f"calibrated to: {results.asked.part}")
     if results.asked.conditions.scale != 1:
         lines.append(f"times scaled by {results.asked.conditions.scale:g}; ratios are to {campaign.baseline}")
+    if len(commits := manifest["commit"]) > 1:
+        lines.append(f"cells were run with {len(commits)} versions of the code: {', '.join(commits)}")
     return lines
 
 
@@ -194,15 +198,14 @@ def as_markdown(results: Results) -> str:
         rows = [{"name": n, "value": f"{entry.value:g}", "origin": entry.origin} for n, entry in calibrated.items()]
         parts += ["## Calibration\n", _markdown([(key, key) for key in rows[0]], rows)]
     parts += ["## Manifest\n"]
-    parts += [f"- {name}: {_plain(value)}" for name, value in results.manifest.items() if name != "calibration"]
+    parts += [as_manifest(results).rstrip()]
     parts += [f"- {line}" for line in remarks(results) if not line.startswith(AS_IT_COUNTS)]
     return "\n".join(parts) + "\n"
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, dict):
-        return "; ".join(f"{key} ({item})" for key, item in value.items()) or "none"
-    return ", ".join(str(item) for item in value) if isinstance(value, list) else str(value)
+def as_manifest(results: Results) -> str:
+    """How the figures were made, as a list for a page that keeps them."""
+    return as_list({name: value for name, value in results.manifest.items() if name != "calibration"})
 
 
 def _markdown(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> str:

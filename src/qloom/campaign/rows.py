@@ -70,7 +70,7 @@ def read_results(store: Store) -> Results:
             if missing := [figure for figure in campaign.figures if figure not in found]:
                 raise JournalError(f"{cell.id}: no job of {run} tells {missing[0]}", hint="a workload of more jobs")
         results.append(Result(cell, runs, figures))
-    return Results(asked, campaign, results, store.manifest())
+    return Results(asked, campaign, results, {**store.manifest(), "commit": store.commits()})
 
 
 def rows_of(results: Results) -> list[dict[str, Any]]:

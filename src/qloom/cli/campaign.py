@@ -124,7 +124,8 @@ def run(
 def report(
     campaign: DoneArgument = "last",
     kind: Annotated[
-        str, typer.Option("--format", "-f", help="text, csv, json, md or html; or the suffix of the file says.")
+        str,
+        typer.Option("--format", "-f", help="text, csv, json, md, html or manifest; or the suffix of the file says."),
     ] = "",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; else it is printed.")] = None,
 ) -> None:
@@ -148,12 +149,14 @@ def report(
             text = formats.as_json(results)
         case "markdown" | "md":
             text = formats.as_markdown(results)
+        case "manifest":
+            text = formats.as_manifest(results)
         case "html":
             from qloom.campaign.page import page_of
 
             text = page_of(results)
         case _:
-            raise InputError(f"no format is called {kind!r}", hint="text, csv, json, md or html")
+            raise InputError(f"no format is called {kind!r}", hint="text, csv, json, md, html or manifest")
     if output is not None:
         write_view(output, text.encode())
         print(output)
