@@ -101,7 +101,9 @@ def submit(
     shots: Annotated[int, typer.Option(help="How often it is run.")] = 100,
     project: Annotated[str | None, typer.Option(help="The project to charge.")] = None,
     session: Annotated[str | None, typer.Option(help="A session to run in.")] = None,
-    max_wait: Annotated[float | None, typer.Option(help="Seconds that it may wait; refused if it may take longer.")] = None,
+    max_wait: Annotated[
+        float | None, typer.Option(help="Seconds that it may wait; refused if it may take longer.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the result and print it.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
