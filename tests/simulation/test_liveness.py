@@ -6,10 +6,12 @@ import asyncio
 import os
 from collections import Counter, defaultdict
 
+import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as some
 
-from qloom.errors import QloomError
+from qloom.broker.core import QueueCore
+from qloom.errors import Deadlock, QloomError
 from qloom.journal.accounting import account, read_history
 from qloom.journal.file import Event
 from qloom.site import Overheads, Qpu, Site
@@ -173,3 +175,18 @@ def test_whatever_is_lost_or_killed_every_job_ends_with_its_results():
         hits.update(ended.hits)
     print(f"seeds from {first} on, hits: {dict(hits)}")
     assert all(hits[what] for what in disasters.DISASTERS), hits
+
+
+@pytest.mark.timeout(60)
+def test_a_queue_that_loses_a_task_is_found_soon_and_the_task_named(monkeypatch):
+    """The tests above fail in seconds, and say who waits for what, should a restart of the broker lose something."""
+    restore = QueueCore.restore
+
+    def forgetful(core, sessions, tasks, now_us=0):
+        queued = [task for task in tasks if task.state == "queued"]
+        restore(core, sessions, [task for task in tasks if task not in queued[:1]], now_us)
+
+    monkeypatch.setattr(QueueCore, "restore", forgetful)
+    for seed in (3, 7, 10):  # a strategy that goes on asking for nodes, one that waits, and nothing left to happen
+        with pytest.raises(Deadlock, match=r"job j\d waits for quantum task delay .* its queue does not know it"):
+            disasters.run(disasters.draw(seed))

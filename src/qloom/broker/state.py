@@ -111,6 +111,10 @@ class QueueState:
         """Whether new tasks are started there."""
         return self._device(device).up
 
+    def knows(self, task: str) -> bool:
+        """Whether a task is here and not over."""
+        return task in self._tasks
+
     def state(self, task: str) -> str:
         """The state of a task that is not over."""
         return self._tasks[task].state
