@@ -18,7 +18,6 @@ from qloom.site import Site
 from qloom.worlds.virtual import entry
 from qloom.worlds.virtual.world import Faults, VirtualWorld
 
-
 LIMIT_S = 10_000.0  # of virtual time, far longer than any of the programs takes
 
 
