@@ -110,10 +110,10 @@ class ResultStore:
     def sync(self) -> None:
         """Wait until all files that were kept are on the disk, with their names."""
         if self._directory is not None and self._syncing:
-            syncing, self._syncing = self._syncing, []
-            for synced in syncing:
+            for synced in self._syncing:
                 synced.result()
             sync_directory(self._directory)
+            self._syncing = []
 
     def close(self) -> None:
         """Keep nothing more."""
@@ -187,12 +187,9 @@ def _sync_file(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Have the names in a directory on the disk, where the file system can promise that."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Have the names in a directory on the disk, where the file system can promise that and we may ask for it."""
     try:
-        os.fsync(directory)
+        _sync_file(path)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM):
             raise
-    finally:
-        os.close(directory)
