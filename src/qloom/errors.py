@@ -7,7 +7,8 @@
     │   ├── PolicyError       a scheduling policy of a user's own is wrong
     │   ├── Refused           the broker does not admit it: budget, limit, promise, closed session
     │   └── JournalError      a run that cannot be read, resumed or written
-    │       └── ProgramChanged    the program no longer matches its journal
+    │       ├── ProgramChanged    the program no longer matches its journal
+    │       └── ResultLost        a result that the journal names is missing or damaged
     └── JobError              the job failed                                  (exit code 1)
         ├── TaskFailed        a task raised, exited or was killed
         │   └── NodeLost      a node failed under a task, again and again
@@ -79,6 +80,10 @@ class JournalError(InputError):
 
 class ProgramChanged(JournalError):
     """The program no longer makes the calls that its journal holds."""
+
+
+class ResultLost(JournalError):
+    """A result that the journal names is missing or damaged; resuming the run makes it again."""
 
 
 class JobError(QloomError):

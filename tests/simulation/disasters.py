@@ -40,6 +40,7 @@ HANDED_OVER = "run handed over"  # not a disaster: a driver was in the way
 SECONDS = (0.0, 0.1, 0.5, 1.0, 2.5, 7.0)
 MOST_RESUMES = 50  # of a run, beside those when it was handed over
 MOST_DRIVERS = 500
+LIMIT_S = 1000.0  # of virtual time, far longer than any schedule takes
 MOST_STEPS = 40  # that a driver may take after it was told to die
 
 
@@ -164,7 +165,8 @@ class Disasters:
 
     async def run(self) -> Ended:
         schedule = self._schedule
-        self._clock.explain_with(self._line.who_waits)
+        self._clock.explain_with(lambda: [*self._line.who_waits(), *self._broker.who_waits()])
+        self._clock.limit(LIMIT_S)
         for at_s, what, whom in schedule.disasters:
             asyncio.get_running_loop().call_later(at_s, self._strike, what, whom)
         try:
