@@ -2,7 +2,7 @@
 
 The driver's allocation lends its nodes and its QPU to the allocations of the run; what it lacks is asked of the
 world. Such a driver holds something while it waits, so two of them could wait for each other for ever. Hence a bound:
-once a request has waited for `patience_s` while the run held nothing else, the run is handed over to a new job that
+once a request has waited for `patience_s` while the run held nothing but spare work, it is handed over to a job that
 asks for the whole request at once, and this driver ends. A link of a chain serves one request and never waits.
 
 Nothing here knows which engine grants what, so the same rules run on Slurm and in virtual time.
@@ -58,7 +58,7 @@ class HostedWorld(World):
         self._once = once
         self._has_served = False
         self._loans: dict[str, Loan] = {}  # by lease
-        self._granted: dict[str, Lease] = {}
+        self._required: dict[str, Lease] = {}  # that were granted for required work
         self._waiting: dict[str, _Waiting] = {}  # in the order in which they came
         self._growing: dict[str, Request] = {}
         self._holds_nothing_since_us = self.clock.now_us()
@@ -79,8 +79,8 @@ class HostedWorld(World):
         finally:
             cancel()
             del self._waiting[request.id]
-        if lease is not None:
-            self._granted[lease.id] = lease
+        if lease is not None and not request.spare:  # spare work is nothing that the run waits for
+            self._required[lease.id] = lease
         return lease
 
     async def _obtain(self, waiting: _Waiting) -> Lease | None:
@@ -167,7 +167,7 @@ class HostedWorld(World):
     # Handing over
 
     def _holds_anything(self) -> bool:
-        return any(lease.nodes or lease.device for lease in self._granted.values())
+        return any(lease.nodes or lease.device for lease in self._required.values())
 
     def _hand_over_if_blocked(self) -> None:
         """No request may wait for longer than its bound while the run does nothing but wait."""
@@ -260,9 +260,10 @@ class HostedWorld(World):
             ended_us = ended_us if loan.granted is None else await self._world.free(loan.granted)
             self._lender.take_back(loan.nodes)
             lease.nodes, lease.device, lease.shares = [], None, 0
-        self._granted.pop(lease.id, None)
+        was_required = self._required.pop(lease.id, None) is not None
         self._offer()
-        self._note_what_is_held()
+        if was_required:
+            self._note_what_is_held()
         return ended_us
 
     def _note_what_is_held(self) -> None:
