@@ -236,8 +236,10 @@ class Disasters:
             run_job(self._plan(n, kind), n, host.world, driver.broker, journal, past=past, forecaster=forecaster)
             for n in numbers
         ]
-        ended_jobs = await asyncio.gather(*jobs, return_exceptions=True)
-        await host.world.close()
+        try:
+            ended_jobs = await asyncio.gather(*jobs, return_exceptions=True)
+        finally:
+            await host.world.close()
         for ended in ended_jobs:
             if isinstance(ended, BaseException) and not isinstance(ended, AllocationEnded | QpuBroke):
                 raise ended

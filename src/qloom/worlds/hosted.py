@@ -67,6 +67,7 @@ class HostedWorld(World):
         self._refused: QloomError | None = None  # why the run could not be handed over
         self._reason: str | None = None
         self._shrinking: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     # Asking
 
@@ -256,8 +257,10 @@ class HostedWorld(World):
             ended_us = await self._world.free(lease)
         else:
             lease.ended = True
-            ended_us = await self._drop_own_qpu(loan) if loan.has_qpu else None
-            ended_us = ended_us if loan.granted is None else await self._world.free(loan.granted)
+            giving_back = [self._world.free(loan.granted)] if loan.granted is not None else []
+            giving_back += [self._drop_own_qpu(loan)] if loan.has_qpu else []
+            ends_us = await asyncio.gather(*giving_back)  # both at once: the journal has one time for them
+            ended_us = max((end_us for end_us in ends_us if end_us is not None), default=None)
             self._lender.take_back(loan.nodes)
             lease.nodes, lease.device, lease.shares = [], None, 0
         was_required = self._required.pop(lease.id, None) is not None
@@ -285,7 +288,7 @@ class HostedWorld(World):
 
     def _shrink_if_idle(self) -> None:
         idle = [node for node in self._own.nodes[1:] if node in self._lender.idle]
-        if idle and (self._shrinking is None or self._shrinking.done()):
+        if idle and not self._is_closed and (self._shrinking is None or self._shrinking.done()):
             self._lender.idle = [node for node in self._lender.idle if node not in idle]
             self._shrinking = asyncio.ensure_future(self._shrink(idle))
 
@@ -329,6 +332,7 @@ class HostedWorld(World):
 
     async def close(self) -> None:
         """Cancel what is left; the driver's own allocation ends with the driver."""
+        self._is_closed = True
         if self._shrinking is not None:
             await asyncio.wait([self._shrinking])
         await self._world.close()
