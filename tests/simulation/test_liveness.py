@@ -48,6 +48,7 @@ def steps() -> some.SearchStrategy[tuple[object, ...]]:
         some.tuples(some.just("several"), some.lists(SECONDS, min_size=2, max_size=3)),
         some.tuples(some.just("block"), some.lists(inner, min_size=1, max_size=4)),
         some.tuples(some.just("speculate"), tasks(2), SECONDS),
+        some.tuples(some.just("guess"), tasks(2), SECONDS),
         some.tuples(some.just("candidate"), SECONDS, SECONDS),
         some.tuples(some.just("abandon"), tasks(), SECONDS),
     )
