@@ -149,6 +149,9 @@ class Forecast(Protocol):
     def quantum_left_s(self) -> Prediction | None:
         """Seconds in which the quantum results that the job awaits could be there at the earliest."""
 
+    def average_quantum_s(self) -> float:
+        """Seconds from the call for a quantum result to its return, the wait for the QPU included; 0 if unseen."""
+
     def tasks_after_quantum(self) -> Sequence[str]:
         """Names of the tasks that the job asked for when it last had a quantum result."""
 

@@ -205,10 +205,11 @@ class Leases:
 
         A phase that is shorter than getting a node again is too short to let go. On a crowded cluster waits have a
         long tail, so one node is kept for as long as they are on average, unless the phase is known to take longer:
-        that costs at most twice what the better of keeping it and giving it back would.
+        that costs at most twice what the better of keeping it and giving it back would. Where the wait for the QPU
+        makes phases longer than that, kept nodes would only make nodes scarcer.
         """
         left, average_s = self._expected.quantum_left(), self._expected.average_node_wait_s()
-        is_crowded = average_s > max(self._crowded_s, self._longest_s)
+        is_crowded = average_s > max(self._crowded_s, self._longest_s, self._expected.average_quantum_s())
         is_the_one = self._kept[0] is lease and lease.nodes == 1
         if is_crowded and is_the_one and (left is None or left.value <= average_s):
             return average_s - kept_s
