@@ -27,6 +27,7 @@ from qloom.advisor import advise
 from qloom.advisor.advice import SAMPLES
 from qloom.advisor.crowd import Queue, Seen, Waits, loaded_line
 from qloom.advisor.trial import run_trial
+from qloom.campaign.manifest import as_list, circumstances
 from qloom.load.arrivals import poisson
 from qloom.load.background import Background
 from qloom.load.engine import Engine
@@ -290,3 +291,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    print(f"\n{as_list(circumstances())}", end="")

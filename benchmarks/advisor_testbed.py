@@ -19,6 +19,7 @@ from dataclasses import replace
 from random import Random
 from statistics import fmean
 
+from qloom.campaign.manifest import as_list, circumstances
 from qloom.cli.advise import choose
 from qloom.journal.accounting import account, read_history
 from qloom.programs.load import load_program
@@ -118,3 +119,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    print(f"\n{as_list(circumstances())}", end="")

@@ -15,6 +15,7 @@ from typing import Any
 import simpy
 
 import qloom
+from qloom.campaign.manifest import as_list, circumstances
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
 
@@ -72,3 +73,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    print(f"\n{as_list(circumstances())}", end="")

@@ -3,7 +3,8 @@
     python benchmarks/local_tasks.py
 
 Both run empty tasks on two warm processes. qloom also writes each task's start, end and result to its journal,
-so the pool does less; the ratio of the two is what is printed.
+so the pool does less; the ratio of the two is what is printed. Then tasks of qloom alone whose results go to files
+(20 kB each): in one phase, and in phases of five with a quantum call after each, which waits until all are synced.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import qloom
+from qloom.campaign.manifest import as_list, circumstances
 from qloom.site import Site
 
 TASKS = 2000
+FILES = 100
 ROUNDS = 5
 
 
@@ -27,8 +30,13 @@ def nothing(number: int) -> int:
     return number
 
 
+def large(number: int) -> bytes:
+    """A result that goes to a file."""
+    return b"%20000d" % number
+
+
 async def program(job: Any) -> list[float]:
-    """Seconds per task, for one phase of many tasks and for phases of one task each."""
+    """Seconds per task: one phase of many, phases of one task, results in files, and these with quantum calls."""
     await job.classical(*(qloom.call(nothing, -number) for number in range(1, 9)))  # workers are warm from here on
     began_s = time.perf_counter()
     await job.classical(*(qloom.call(nothing, number) for number in range(TASKS)))
@@ -36,7 +44,15 @@ async def program(job: Any) -> list[float]:
     began_s = time.perf_counter()
     for number in range(TASKS // 10):
         await job.classical(qloom.call(nothing, TASKS + number))
-    return [many_s, (time.perf_counter() - began_s) / (TASKS // 10)]
+    one_s = (time.perf_counter() - began_s) / (TASKS // 10)
+    began_s = time.perf_counter()
+    await job.classical(*(qloom.call(large, number) for number in range(FILES)))
+    files_s = (time.perf_counter() - began_s) / FILES
+    began_s = time.perf_counter()
+    for first in range(FILES, 2 * FILES, 5):
+        await job.classical(*(qloom.call(large, number) for number in range(first, first + 5)))
+        await job.quantum(qloom.delay(0.0, (first,)))
+    return [many_s, one_s, files_s, (time.perf_counter() - began_s) / FILES]
 
 
 def pool() -> list[float]:
@@ -68,7 +84,10 @@ def main() -> None:
             f"{what}: qloom {own_s * 1e6:.0f} us a task, ProcessPoolExecutor {pool_s * 1e6:.0f} us, "
             f"ratio {own_s / pool_s:.2f}"
         )
+    for place, what in enumerate(("results in files", "results in files, a quantum call after five"), 2):
+        print(f"{what}: qloom {1 / statistics.median(times[place] for times in ours):.0f} tasks/s")
 
 
 if __name__ == "__main__":
     main()
+    print(f"\n{as_list(circumstances())}", end="")

@@ -20,6 +20,7 @@ from typing import Any
 
 import simpy
 
+from qloom.campaign.manifest import as_list, circumstances
 from qloom.load.model import lublin
 from qloom.load.run import Load, prepare, run_load, simulate
 from qloom.load.workload import LoadJob
@@ -131,3 +132,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    print(f"\n{as_list(circumstances())}", end="")

@@ -17,6 +17,7 @@ import time
 from typing import Any
 
 import qloom
+from qloom.campaign.manifest import as_list, circumstances
 from qloom.journal.accounting import account, read_history
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
@@ -90,3 +91,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    print(f"\n{as_list(circumstances())}", end="")

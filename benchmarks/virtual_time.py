@@ -13,6 +13,7 @@ from typing import Any
 
 import simpy
 
+from qloom.campaign.manifest import as_list, circumstances
 from qloom.worlds.virtual import entry
 
 PROCESSES, WAITS, ROUNDS = 100, 1000, 5
@@ -98,3 +99,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    print(f"\n{as_list(circumstances())}", end="")

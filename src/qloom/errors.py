@@ -4,9 +4,11 @@
     ├── InputError            the input was wrong: change it and try again   (exit code 2)
     │   ├── NeedError         a task asks for more than there is
     │   ├── PayloadError      a payload that no device can take
+    │   ├── PolicyError       a scheduling policy of a user's own is wrong
     │   ├── Refused           the broker does not admit it: budget, limit, promise, closed session
     │   └── JournalError      a run that cannot be read, resumed or written
-    │       └── ProgramChanged    the program no longer matches its journal
+    │       ├── ProgramChanged    the program no longer matches its journal
+    │       └── ResultLost        a result that the journal names is missing or damaged
     └── JobError              the job failed                                  (exit code 1)
         ├── TaskFailed        a task raised, exited or was killed
         │   └── NodeLost      a node failed under a task, again and again
@@ -64,6 +66,10 @@ class PayloadError(InputError):
     """A payload that is not what a device takes."""
 
 
+class PolicyError(InputError):
+    """A user's scheduling policy raised, changed the state, gave the wrong amounts, or starts nobody."""
+
+
 class Refused(InputError):
     """The broker does not admit a task or a session: a budget, a limit or a promise stands against it."""
 
@@ -74,6 +80,10 @@ class JournalError(InputError):
 
 class ProgramChanged(JournalError):
     """The program no longer makes the calls that its journal holds."""
+
+
+class ResultLost(JournalError):
+    """A result that the journal names is missing or damaged; resuming the run makes it again."""
 
 
 class JobError(QloomError):

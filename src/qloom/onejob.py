@@ -42,13 +42,17 @@ async def run_job(
     required = Requirements(cluster, plan.site.nodes, options=plan.options, forecast=forecast)
     if not any(event["event"] == "job_submitted" and event["job"] == name for event in past):
         recorder.record("job_submitted")
+    memory = recall(past, name)
+    for work in [work for work, kept in memory.results.items() if not journal.results.has(kept)]:
+        recorder.record("result_lost", work=work)  # it is run again
+        memory.forget(work)
     job = Job(
         name,
         make_strategy(strategies[number % len(strategies)], required),
         cluster,
         JobQpu(broker, cluster, recorder),
         journal,
-        recall(past, name),
+        memory,
         seed=plan.seed + number,
         shared_directory=None if directory is None else directory / "shared",
         output_dir=_output_directory(output, name),
@@ -63,7 +67,7 @@ async def run_job(
         error = failure if isinstance(failure, QloomError) else _program_failed(failure, name)
         recorder.record("job_ended", state="failed", error=error.as_dict())
         raise error from failure
-    recorder.record("job_ended", state="done", result=kept)
+    recorder.record("job_ended", durable=True, state="done", result=kept)
     return result
 
 

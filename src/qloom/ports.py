@@ -40,8 +40,11 @@ class Allocation(Protocol):
     async def settled(self, for_s: float) -> None:
         """Wait until nothing has run on it for so long, spare work included."""
 
-    async def grow(self, nodes: int, within_s: float) -> None:
-        """Ask for nodes until `nodes` are held, for at most `within_s`; go on with what was granted."""
+    async def grow(self, nodes: int, within_s: float, *, for_each_grant: bool = False) -> None:
+        """Ask for nodes until `nodes` are held, for at most `within_s`; go on with what was granted.
+
+        `for_each_grant`: a grant of fewer nodes than were missing starts the time anew.
+        """
 
     async def shrink(self, nodes: int) -> None:
         """Give nodes back until `nodes` are held, but none that runs required work."""
@@ -224,11 +227,28 @@ class Request:
         return self.after is None or self.after.ended
 
 
+@dataclass(frozen=True)
+class HandedOn:
+    """The job of the engine that goes on with a run, and why the driver before it did not."""
+
+    engine_id: str
+    reason: str | None = None  # None: each job of a chain does one phase
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a task came to, and for how long its own code ran; `None` if that was all the time that it took."""
+
+    result: Any
+    seconds: float | None = None
+
+
 class World(Protocol):
     """The primitives of a world. None of them may be cancelled: a transition, once begun, is finished."""
 
     clock: Clock
     node_names: Sequence[str]
+    devices: Sequence[Any]  # QPUs, as the broker drives them
 
     async def grant(self, request: Request) -> Lease | None:
         """Wait in line for a new lease, and until it is eligible; `None` if the request was withdrawn first."""
@@ -251,7 +271,7 @@ class World(Protocol):
     async def free(self, lease: Lease) -> int | None:
         """Give all of a lease back."""
 
-    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Any:
+    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Ran:
         """Run a task. This one may be cancelled: then the task is killed before the call returns.
 
         Raises `NodeLost` if a node failed under it (it is no longer in `lease.nodes`), and `AllocationEnded` if the
@@ -268,3 +288,18 @@ class World(Protocol):
 
     def check_task(self, task: Task) -> None:
         """Raise `NeedError` if no node of this world could ever run the task."""
+
+    @property
+    def handed_on(self) -> HandedOn | None:
+        """Who goes on with the run, if this driver has ended for that."""
+        return None
+
+    def who_waits(self) -> list[str]:
+        """Who stands in line and for what, in plain words."""
+        return []
+
+    def require_all_free(self) -> None:
+        """After a run: raise if something is still held or asked for."""
+
+    async def close(self) -> None:
+        """Cancel what is left, and end all workers."""

@@ -257,7 +257,7 @@ class Job:
 
     async def _ready(self) -> None:
         """Before anything runs: the replayed part must match, and the strategy must have begun."""
-        if not self._matches():
+        if not self._matches() and not self._memory.has_gaps:
             await self._clock.sleep(REPLAY_GRACE_S)  # branches that overlap may still be on their way
             self._require_match()
         self._record_calls()

@@ -36,8 +36,9 @@ def resume(name: str, *, listener: Listener | None = None, driver: str = "here")
     if inside is not None:
         await_writer(directory, HANDING_ON_S)
         events = read_events(directory)
-    if events[-1].get("state") == "done" and events[-1]["event"] == "run_ended":
-        return _finished(directory, events)
+    done = _done_jobs(directory, events)
+    if events[-1].get("state") == "done" and events[-1]["event"] == "run_ended" and len(done) == events[0]["jobs"]:
+        return _finished(directory, events, done)
     if submitted is not None and (job := handed_to(events)) is not None:
         if job != inside:
             submitted.require_ended(job, directory.name)
@@ -45,7 +46,6 @@ def resume(name: str, *, listener: Listener | None = None, driver: str = "here")
     start, plan = events[0], plan_of(events, directory.name).with_devices()
     program = plan.program
     changed = bool(program.digest) and program.digest != start.get("program_digest")
-    done = {event["job"]: event for event in events if event["event"] == "job_ended" and event["state"] == "done"}
     execution = Execution(plan, directory, listener, read_profile(plan.profile), events, driver)
     note = ["the program's file has changed since the run began"] if changed else []
     resumed = ("resumed", {"program_changed": changed or None, "engine_id": inside})
@@ -53,9 +53,15 @@ def resume(name: str, *, listener: Listener | None = None, driver: str = "here")
     return replace(outcome, notes=note + outcome.notes)
 
 
-def _finished(directory: Path, events: list[Event]) -> Outcome:
-    """What came of a run that is done, as its journal has it."""
-    done = {event["job"]: event["result"] for event in events if event["event"] == "job_ended" and "result" in event}
+def _done_jobs(directory: Path, events: list[Event]) -> dict[str, Event]:
+    """The jobs that are done and whose results are there: the last end of each."""
     store = ResultStore(directory / "results")
-    results = [store.load(done[f"j{number + 1}"]) for number in range(events[0]["jobs"])]
+    done = {event["job"]: event for event in events if event["event"] == "job_ended" and event["state"] == "done"}
+    return {job: event for job, event in done.items() if "result" in event and store.has(event["result"])}
+
+
+def _finished(directory: Path, events: list[Event], done: dict[str, Event]) -> Outcome:
+    """What came of a run that is done, as its journal has it."""
+    store = ResultStore(directory / "results")
+    results = [store.load(done[f"j{number + 1}"]["result"]) for number in range(events[0]["jobs"])]
     return Outcome(directory.name, directory, results, [], events, ["this run is done: nothing to resume"])

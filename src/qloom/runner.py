@@ -222,7 +222,7 @@ class Execution:
             results = [self._result(ended) for ended in await asyncio.gather(*runs, return_exceptions=True)]
             state = "failed" if self._errors else "done"
         except asyncio.CancelledError:
-            if getattr(world, "handed_on", None) is None:
+            if world.handed_on is None:
                 raise
             state = HANDED_ON  # another driver goes on with the run
         finally:
@@ -231,7 +231,9 @@ class Execution:
             await see_through(asyncio.gather(*runs, return_exceptions=True))
             await broker.close()
             await world.close()
-            journal.record("run_ended", durable=True, state=state, engine_id=getattr(world, "handed_on", None))
+            handed = world.handed_on if state == HANDED_ON else None
+            following = {} if handed is None else {"engine_id": handed.engine_id, "reason": handed.reason}
+            journal.record("run_ended", durable=True, state=state, **following)
         if state == "done":
             world.require_all_free()
         events = read_events(directory) if directory is not None else self._past + (journal.events or [])

@@ -10,6 +10,8 @@ from typing import Any
 from qloom.journal.content import digest
 from qloom.journal.results import write_atomically
 
+_written: dict[Path, None] = {}  # by this process: what an earlier one left may be torn by a power cut
+
 
 class Shared:
     """A reference to a value. A task that gets it as an argument sees the value itself."""
@@ -33,14 +35,15 @@ class Shared:
 
 
 def share(value: Any, directory: Path | None) -> Shared:
-    """Write a value under the name of its content, unless it is there; `directory` None keeps it in memory."""
+    """Write a value under the name of its content, unless it was; `directory` None keeps it in memory."""
     content = digest(value)
     if directory is None:
         return Shared(value, content, None)
     is_array = type(value).__module__ == "numpy" and hasattr(value, "dtype") and not value.dtype.hasobject
     path = directory / f"{content}.{'npy' if is_array else 'pickle'}"
-    if not path.exists():
+    if path not in _written or not path.exists():
         write_atomically(path, _npy(value) if is_array else pickle.dumps(value, protocol=5))
+        _written[path] = None
     return Shared(value, content, path)
 
 

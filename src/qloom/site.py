@@ -115,6 +115,8 @@ class Slurm:
     arguments: tuple[str, ...] = ()  # any other of salloc
     python: str = ""  # on the nodes; empty: the one that runs this
     poll_s: float = 30.0  # between two looks at the queue
+    handover_s: float = 60.0  # for which a driver in a job waits for more; then a job asks for all of it at once
+    most_calls_per_s: float = 10.0  # of Slurm's programs, by one run, after ten seconds' worth at once
     most_node_hours: float | None = None  # a run is ended when its allocations have held so much
     most_qpu_s: float | None = None
 
@@ -125,7 +127,9 @@ class Slurm:
                 raise InputError(f"slurm.arguments may not hold {word}: qloom sets it for each job itself", hint=hint)
         if not 0.1 <= self.poll_s < float("inf"):
             raise InputError(f"slurm.poll_s must be at least 0.1 seconds, not {self.poll_s}")
-        for name in ("most_node_hours", "most_qpu_s"):
+        if not 0.1 <= self.handover_s < float("inf"):
+            raise InputError(f"slurm.handover_s must be at least 0.1 seconds, not {self.handover_s}")
+        for name in ("most_calls_per_s", "most_node_hours", "most_qpu_s"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise InputError(f"slurm.{name} must be a number above 0, not {value}")

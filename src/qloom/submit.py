@@ -23,7 +23,7 @@ from qloom.worlds.realtime import RealClock
 from qloom.worlds.slurm.batch import Batch
 from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.facts import read_facts
-from qloom.worlds.slurm.handon import submit as submit_batch
+from qloom.worlds.slurm.handover import submit as submit_batch
 
 SUBMITTED = tuple(driver for driver in DRIVERS if driver != "here")
 
@@ -41,6 +41,11 @@ def script(plan: Plan, driver: str, run: str = "RUN", logs: str = "logs") -> str
     batch = _batch(plan, driver, run)
     text = batch.script(plan.site, logs)
     return text if driver != "chain" else text + "# one such job for each phase, asking for what that phase needs\n"
+
+
+def usual_driver(plan: Plan) -> str:
+    """A chain if the strategy holds nothing between phases, so that nothing is held for a driver that waits."""
+    return "chain" if parse_strategy(plan.strategy)[0].chains else "in-job"
 
 
 def submit(plan: Plan, driver: str) -> Submitted:
@@ -108,7 +113,7 @@ def _batch(plan: Plan, driver: str, run: str) -> Batch:
     if driver == "beside":
         _require_room_beside(plan.site.nodes, len(facts.nodes))
         return Batch(run, driver, None)
-    need = asyncio.run(_held_throughout(plan))
+    need = asyncio.run(held_throughout(plan))
     device = None
     if need.qpu is not QpuHold.TASK:
         device = plan.site.qpus[0].name
@@ -140,10 +145,11 @@ class _Listening:
         raise _Asked(need)
 
 
-async def _held_throughout(plan: Plan) -> Need:
+async def held_throughout(plan: Plan) -> Need:
+    """What the strategy of a plan holds from its first phase on; a node for the driver if that is nothing."""
     strategy = make_strategy(plan.strategy, Requirements(_Listening(), plan.site.nodes, options=plan.options))  # type: ignore[arg-type]
     try:
         await strategy.begin()
     except _Asked as asked:
         return asked.need
-    return Need(nodes=1)  # it holds nothing throughout: one node for the driver
+    return Need(nodes=1)

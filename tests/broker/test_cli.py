@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import typer
@@ -72,6 +75,21 @@ def test_a_task_from_the_command_line(connected):
     assert qloom("broker", "resume", "ann").strip() == "ann is idle"
     assert qloom("broker", "shares", "ann", "3").strip() == "ann offers 3 shares; promised wait: none"
     assert qloom("broker", "reconcile").strip() == "the books agree"
+
+
+@pytest.mark.timeout(60)
+def test_waiting_says_what_for(connected, tmp_path):
+    qloom("broker", "drain", "ann")
+    words = [sys.executable, "-m", "qloom", "qpu", "submit", "p.json", "--device", "ann", "--wait"]
+    environment = {**os.environ, "QLOOM_STALL_S": "0.5"}
+    waiting = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert waiting.stderr is not None
+    try:
+        assert waiting.stderr.readline().endswith(" on ann: 0 before it, the QPU is not available now\n")
+    finally:
+        qloom("broker", "resume", "ann")
+        answer, _ = waiting.communicate()
+    assert json.loads(answer)["values"] == [["x", 1]]
 
 
 def test_what_goes_wrong_is_one_line(connected, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -30,6 +31,21 @@ BAD = {
     "$wait_s is no calibrated value": '[base.parameters]\nquantum_s = "$wait_s"\n' + MATRIX,
     "has no parameter 'quantum'": "[base.parameters]\nquantum = 3\n" + MATRIX,
     "strategy offload has no option 'patience_s'": "[base.options.offload]\npatience_s = 3\n" + MATRIX,
+    "options for 'workflow+shar', a strategy of no cell (is it workflow+share?": (
+        '[base.options]\n"workflow+shar" = { per_task = 1 }\n[matrix]\nstrategy = ["offload", "workflow+share"]\n'
+    ),
+    "options for 'maleable', a strategy of no cell (is it malleable?": (
+        '[base.options.maleable]\npatience_s = 3\n[matrix]\nstrategy = ["offload", "malleable"]\n'
+    ),
+    "options for 'malleable', a strategy of no cell (there are offload)": (
+        "[base.options.malleable]\npatience_s = 3\n" + MATRIX
+    ),
+    "strategy workflow+share has no option 'per_tusk' (is it per_task?": (
+        '[base.options]\n"workflow+share" = { per_tusk = 1 }\n[matrix]\nstrategy = ["workflow+share"]\n'
+    ),
+    "option patience_s is 5 for malleable and 4 for another strategy of the same run": (
+        '[base.options]\n"malleable+share" = { patience_s = 4 }\n[matrix]\nstrategy = ["malleable,malleable+share"]\n'
+    ),
     "a job may hold 4 nodes and the cluster has 3": "[base]\njob_nodes = 4\n" + MATRIX,
     "no cell has the baseline's strategy 'split'": 'baseline = "split"\n' + MATRIX,
     "row 1 has 1 values and there are 2 columns": MATRIX
@@ -95,6 +111,39 @@ def test_processes_share_a_campaign_and_never_run_a_cell_twice(tmp_path):
     assert len(done) == len(pieces_of(asked)) - 1
     assert len(carried_out(text).done()) == len(done) + 1
     assert len(home.run_names()) == len(done) + 1
+
+
+def test_options_count_for_a_strategy_however_it_is_spelled_and_for_one_spelling_alone(tmp_path):
+    text = """title = "spellings"
+[base.options]
+workflow = { per_task = 1, phase_nodes = 2 }
+"workflow+share" = { phase_nodes = 3 }
+[matrix]
+strategy = ["workflow", "workflow+share", "workflow+task", "offload"]
+"""
+    pieces = pieces_of(Asked(*read_raw(write(tmp_path, text))))
+    assert {cell.axes["strategy"]: plan.options for cell, _, plan in pieces} == {
+        "workflow": {"per_task": 1, "phase_nodes": 2},
+        "workflow+share": {"per_task": 1, "phase_nodes": 3},
+        "workflow+task": {"per_task": 1, "phase_nodes": 2},
+        "offload": {},
+    }
+
+
+def test_options_of_one_spelling_change_what_is_held(tmp_path):
+    """From outside: they were ignored without a word."""
+    text = """title = "held"
+[base.options]
+"workflow+share" = { phase_nodes = 3 }
+[base.parameters]
+classical_s = [5]
+score_s = 0
+[matrix]
+strategy = ["workflow", "workflow+share"]
+"""
+    said = CliRunner().invoke(app, ["campaign", "run", write(tmp_path, text), "--json"])
+    usual, shared = json.loads(said.stdout)
+    assert shared["node_s"] == pytest.approx(3 * usual["node_s"])
 
 
 def test_streamflow_can_be_named_as_a_strategy_of_its_own(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import qloom
 from qloom.journal import home
 from qloom.journal.accounting import account, read_history
@@ -71,6 +73,17 @@ def test_a_submission_that_is_withdrawn_never_holds_anything():
     outcome = qloom.run(program, strategy="workflow", world="virtual", in_memory=True, site=site)
     assert outcome.errors == []
     assert [event["event"] for event in outcome.events].count("withdrawn") == 1
+
+
+@pytest.mark.parametrize(("options", "begins_s"), [({}, 37.0), ({"renew_patience": 1}, 39.0)])
+def test_a_partial_grant_starts_the_patience_anew_if_that_is_wanted(options, begins_s):
+    """Job 1 leaves two of three nodes at 32 s; job 2 takes one, has grown by the other at 34 s, and wants a third."""
+    parameters = {"classical_s": [30, 30, 30], "quantum_s": 60, "score_s": 0, "iterations": 1, "arrivals_s": [0, 3]}
+    site = Site(overheads=Overheads(grow_s=2.0))
+    found = history(parameters=parameters, jobs=2, strategy="malleable", options=options, site=site)
+    tasks = [interval for interval in found.intervals if interval.kind == "task" and interval.job == "j2"]
+    assert min(task.begin_us for task in tasks) == begins_s * 1e6
+    assert sorted({task.resource for task in tasks}) == ["n2", "n3"], "it went on with what it had"
 
 
 def test_a_job_may_hold_a_part_of_the_cluster():

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from dimod import BinaryQuadraticModel
 from dwave.samplers import SimulatedAnnealingSampler
 
 from qloom.model import Sample, Task
@@ -45,8 +46,9 @@ class FakeJob:
         await asyncio.sleep(0)
         return [self._run(task) for task in tasks]
 
-    async def quantum(self, model: Any, *, shots: int = 100, expected_s: float | None = None) -> Sample:
+    async def quantum(self, problem: Any, *, shots: int = 100, expected_s: float | None = None) -> Sample:
         await asyncio.sleep(0)
+        model = BinaryQuadraticModel.from_qubo(problem)
         self.models.append(model)
         if self.answer is not None:
             return self.answer(model)

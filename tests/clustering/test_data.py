@@ -79,6 +79,21 @@ def test_bad_text_is_one_clear_line(tmp_path, text, said):
     _refused(path, said)
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("x,y,kind\n1,2,cat\n3,4,dog\n", "label=kind"),
+        ("1,cat,2\n3,dog,4\n", "label=1"),
+        ("1 2 cat\n3 4 dog\n", "label=2"),
+    ],
+)
+def test_a_column_of_text_may_be_labels(tmp_path, text, hint):
+    path = tmp_path / "points.csv"
+    path.write_text(text)
+    _refused(path, hint)
+    assert load(path, hint.removeprefix("label=")).points.shape == (2, 2)
+
+
 def test_a_label_column_that_is_missing(tmp_path):
     path = tmp_path / "points.csv"
     path.write_text("x,y\n1,2\n3,4\n")

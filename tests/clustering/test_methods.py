@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
+from qloom.clustering import tasks
 from qloom.clustering.dbscan import dbscan
 from qloom.clustering.hdbscan import hdbscan
 from qloom.clustering.kmeans import kmeans
@@ -50,6 +51,36 @@ def test_dbscan_where_distances_tie_with_eps(rows, eps, min_pts):
     assert ((ours == -1) == (theirs.labels_ == -1)).all()
     core = theirs.core_sample_indices_
     assert same(ours[core], theirs.labels_[core])
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 4])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"method": "kmeans", "k": 4, "seed": 1},
+        {"method": "dbscan", "eps": 1.0, "min_pts": 5},
+        {"method": "hdbscan", "min_size": 10, "min_pts": 5},
+        {"method": "single", "k": 4},
+        {"method": "ward", "k": 4},
+    ],
+    ids=lambda given: given["method"],
+)
+def test_shared_points_are_read_only_and_stay_as_they_are(tmp_path, dimensions, given):
+    points = groups(dimensions)
+    np.save(tmp_path / "points.npy", points)
+    shared = np.load(tmp_path / "points.npy", mmap_mode="r")
+    joins = None
+    if given["method"] in ("single", "ward"):
+        np.save(tmp_path / "joins.npy", tasks.hierarchy.function(shared, given["method"]))
+        joins = np.load(tmp_path / "joins.npy", mmap_mode="r")
+    labels = tasks.clustering.function(shared, given, joins)
+    assert (labels == tasks.clustering.function(points.copy(), given)).all()
+    np.save(tmp_path / "labels.npy", labels)
+    labels = np.load(tmp_path / "labels.npy", mmap_mode="r")
+    assert len(tasks.cluster_silhouettes.function(shared, None, "single", 1, labels)) == 1
+    assert len(tasks.partition.function(shared, labels, None, "single", 1, True)[0]) == len(points)
+    assert tasks.find_eps_range.function(shared, 5) == tasks.find_eps_range.function(points, 5)
+    assert (shared == points).all()
 
 
 def test_dbscan_gives_border_points_to_the_nearest_core_point():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 
 import dimod
 import numpy as np
@@ -11,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qloom.clustering.answer import compact, cover, repair
-from qloom.clustering.optimum import gap, optimum
+from qloom.clustering.optimum import gap, optimum, optimum_by_search
 from qloom.clustering.overlap import cells_of
-from qloom.clustering.qubo import PENALTIES, graph, model, partial_labels
+from qloom.clustering.qubo import PENALTIES, graph, model, partial_labels, terms
 from qloom.errors import InputError
+from qloom.payload import qubo
 
 NAMES = ["kmeans", "dbscan", "single"]
 
@@ -68,6 +70,7 @@ def test_every_minimum_of_the_qubo_is_free_of_overlaps_and_optimal(labelings, by
         return
     solved = dimod.ExactSolver().sample(model(overlaps))
     best = optimum(overlaps)
+    assert qubo(terms(overlaps)).body == qubo(model(overlaps)).body
     assert overlaps.energy(best) == pytest.approx(solved.first.energy, abs=1e-9)
     for sample, energy in solved.data(["sample", "energy"]):
         if energy < solved.first.energy + 1e-9:
@@ -75,6 +78,26 @@ def test_every_minimum_of_the_qubo_is_free_of_overlaps_and_optimal(labelings, by
             assert not any(a in chosen and b in chosen for a, b in overlaps.edges)
             assert not set(repair(overlaps, sample).dropped)
             assert gap(overlaps, chosen, best) == 0
+
+
+@settings(deadline=None)
+@given(clusterings(), st.booleans(), st.integers(0, 2**32 - 1))
+def test_the_search_finds_an_optimum(labelings, by_silhouette, seed):
+    cells = cells_of(labelings)
+    random = np.random.default_rng(seed)
+    sums = [random.normal(size=count) for count in cells.cluster_counts] if by_silhouette else None
+    overlaps = graph(cells, NAMES, sums)
+    found = optimum_by_search(overlaps, cells.sizes.tolist())
+    taken = [cell for i in found for cell in overlaps.clusters[i].cells]
+    assert len(set(taken)) == len(taken)
+    assert overlaps.energy(found) == pytest.approx(overlaps.energy(optimum(overlaps)), abs=2e-6)  # the solver's gap
+
+
+def test_a_search_that_takes_too_long_is_left_to_the_solver(monkeypatch):
+    cells = cells_of([np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 1, 2, 2])])
+    overlaps = graph(cells, ["halves", "thirds"])
+    monkeypatch.setattr(sys.modules["qloom.clustering.optimum"], "SEARCH_LIMIT", 1)
+    assert optimum_by_search(overlaps, cells.sizes.tolist()) == optimum(overlaps)
 
 
 @given(clusterings(), st.integers(0, 2**32 - 1))

@@ -73,29 +73,78 @@ def easy(capacity: dict[str, int], running: list[Running], queue: list[Job], now
     return starts
 
 
-def conservative(capacity: dict[str, int], running: list[Running], queue: list[Job], now: int) -> list[Job]:
-    """A table of what is free in every second; each job in turn takes the first place where it fits throughout."""
-    horizon = now + sum(job.limit for job in queue) + sum(job.limit for job, _ in running) + 1
-    free = [available(capacity, running, at) for at in range(now, horizon)]
+def places(job: Job, free: list[dict[str, int]]) -> int:
+    """The first second from which a job fits for its whole limit."""
+    at = 0
+    while not all(fits(job, second) for second in free[at : at + job.limit]):
+        at += 1
+    return at
+
+
+def change(job: Job, free: list[dict[str, int]], at: int, sign: int) -> None:
+    """Take a job into a table of what is free (-1), or out of it (+1)."""
+    for second in free[at : at + job.limit]:
+        for name, amount in job.needs.items():
+            second[name] += sign * amount
+
+
+def table(capacity: dict[str, int], running: list[Running], queue: list[Job], now: int) -> list[dict[str, int]]:
+    """What is free in every second from now on, until everybody could have run after everybody else."""
+    horizon = now + 2 * sum(job.limit for job in queue) + sum(job.limit for job, _ in running) + 1
+    return [available(capacity, running, at) for at in range(now, horizon)]
+
+
+def replan(capacity: dict[str, int], running: list[Running], queue: list[Job], now: int) -> list[Job]:
+    """Each job in turn takes the first place where it fits throughout."""
+    free = table(capacity, running, queue, now)
     starts = []
     for job in queue:
-        at = 0
-        while not all(fits(job, second) for second in free[at : at + job.limit]):
-            at += 1
-        for second in free[at : at + job.limit]:
-            for name, amount in job.needs.items():
-                second[name] -= amount
+        at = places(job, free)
+        change(job, free, at, -1)
         if at == 0:
             starts.append(job)
     return starts
 
 
-POLICIES = {"fcfs": fcfs, "easy": easy, "conservative": conservative}
+class Conservative:
+    """Reservations that only ever become earlier: one is made when a job comes, and all move up when others end."""
+
+    def __init__(self) -> None:
+        self.reserved: dict[str, int] = {}  # second in which a waiting job starts
+        self.first_promise: dict[str, int] = {}
+
+    def is_due(self, now: int) -> bool:
+        return now in self.reserved.values()
+
+    def decide(
+        self, capacity: dict[str, int], running: list[Running], queue: list[Job], now: int, ended: bool
+    ) -> list[Job]:
+        free = table(capacity, running, queue, now)
+        for job in queue:
+            if job.name in self.reserved:
+                change(job, free, self.reserved[job.name] - now, -1)
+        for job in queue:
+            if job.name in self.reserved and ended:
+                change(job, free, self.reserved.pop(job.name) - now, +1)
+            if job.name not in self.reserved:
+                self.reserved[job.name] = now + places(job, free)
+                change(job, free, self.reserved[job.name] - now, -1)
+                self.first_promise.setdefault(job.name, self.reserved[job.name])
+        starts = [job for job in queue if self.reserved.get(job.name) == now]
+        for job in starts:
+            del self.reserved[job.name]
+        return starts
 
 
-def schedule(policy: str, capacity: dict[str, int], jobs: list[Job], depth: int = 0) -> dict[str, int]:
+POLICIES = {"fcfs": fcfs, "easy": easy, "replan": replan}
+
+
+def schedule(
+    policy: str, capacity: dict[str, int], jobs: list[Job], depth: int = 0, keeper: Conservative | None = None
+) -> dict[str, int]:
     """When each job starts, by going through time second by second."""
     to_come, queue, running = sorted(jobs, key=lambda job: job.arrival), [], []
+    keeper = keeper or Conservative()
     starts: dict[str, int] = {}
     now = 0
     while to_come or queue or running:
@@ -104,8 +153,13 @@ def schedule(policy: str, capacity: dict[str, int], jobs: list[Job], depth: int 
         came = [job for job in to_come if job.arrival <= now]
         to_come = to_come[len(came) :]
         queue += came
-        if over or came:  # a policy is asked when something happens
-            for job in POLICIES[policy](capacity, running, queue[:depth] if depth else queue, now):
+        if over or came or keeper.is_due(now):  # a policy is asked when something happens
+            seen = queue[:depth] if depth else list(queue)
+            if policy == "conservative":
+                chosen = keeper.decide(capacity, running, seen, now, bool(over))
+            else:
+                chosen = POLICIES[policy](capacity, running, seen, now)
+            for job in chosen:
                 starts[job.name] = now
                 running.append(Running(job, now))
                 queue.remove(job)

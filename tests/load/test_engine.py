@@ -173,6 +173,21 @@ def test_a_job_that_loses_a_node_is_requeued_and_everything_ends():
     assert all(record.node_s_held > record.node_s_busy for record in again)
 
 
+@pytest.mark.parametrize("strategy", ["coschedule", "malleable"])
+@pytest.mark.parametrize("policy", ["conservative", "replan"])
+def test_plans_survive_lost_nodes_and_jobs_that_are_late(policy, strategy):
+    """A reservation that has become impossible is made anew; everybody gets to run."""
+    failures, options = Failures(300.0, 600.0), {"interval_s": 30.0}
+    jobs = lublin(120, 16, Random(5))
+    load = Load(
+        jobs, Site(nodes=16), load=0.8, arrivals="poisson", hybrid=0.3, strategy=strategy, policy=policy,
+        policy_options=options, failures=failures,
+    )  # fmt: skip
+    result = run_load(load)
+    assert [record.state for record in result.records if record.kind == "hybrid"] == ["done"] * 36
+    assert result.metrics.requeues > 0
+
+
 def test_a_closed_loop_has_no_more_jobs_than_users_at_once():
     jobs = lublin(60, 16, Random(1))
     records = run_load(Load(jobs, Site(nodes=16), arrivals="closed", users=3, think_s=5.0, warm_up=0.0)).records
@@ -289,7 +304,7 @@ def test_the_same_load_gives_the_same_result():
     [
         ({"policy": named(Greedy)}, f"policy {named(Greedy)} over-allocates: it starts job 2 on 4 nodes, 1 are free"),
         ({"policy": named(Twice)}, f"policy {named(Twice)} starts job 1, which does not wait"),
-        ({"policy": named(Lazy)}, "jobs wait and the policy starts none of them"),
+        ({"policy": named(Lazy)}, f"policy {named(Lazy)} starts nobody: job 1 waits and there is room"),
         ({"policy": "nobody"}, "no policy is called 'nobody'"),
         ({"policy": "no.such.module:Policy"}, "policy no.such.module:Policy: No module named 'no'"),
         ({"policy": f"{__name__}:starts"}, "has no class starts with a method decide"),

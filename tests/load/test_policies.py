@@ -8,7 +8,8 @@ import pytest
 
 from qloom.load.engine import Engine
 from qloom.schedulers import POLICIES, make_policy
-from qloom.schedulers.policy import Policy
+from qloom.schedulers.conservative import Conservative
+from qloom.schedulers.policy import Decision, Policy
 from qloom.schedulers.state import FOREVER_US, Entry, State
 from tests.load import brute_force
 from tests.load.brute_force import Job
@@ -32,6 +33,7 @@ def random_trace(seed: int, capacity: dict[str, int]) -> list[Job]:
 
 
 def engine_starts(policy: Policy, capacity: dict[str, int], jobs: list[Job]) -> dict[str, int]:
+    """When each job starts, in seconds."""
     state = State(list(capacity.items()))
     arrivals = []
     for job in jobs:
@@ -63,9 +65,50 @@ def test_every_job_starts_when_a_brute_force_scheduler_starts_it(name, capacity,
         assert engine_starts(make_policy(name), capacity, jobs) == brute_force.schedule(name, capacity, jobs), seed
 
 
-@pytest.mark.parametrize("name", ["easy", "conservative"])
+@pytest.mark.parametrize("name", ["easy", "conservative", "replan"])
 def test_a_pass_looks_no_deeper_than_it_is_told(name):
     for seed in range(100):
         jobs = random_trace(seed, ONE)
         found = engine_starts(make_policy(name, depth=4), ONE, jobs)
         assert found == brute_force.schedule(name, ONE, jobs, depth=4), seed
+
+
+class Promising(Conservative):
+    """Remembers when each job was first promised to start, at the latest."""
+
+    def __init__(self, **options: float) -> None:
+        super().__init__(**options)
+        self.first_promise_us: dict[str | int, int] = {}
+
+    def decide(self, state: State) -> Decision:
+        decided = super().decide(state)
+        for entry, at_us in self.reserved_us.items():
+            self.first_promise_us.setdefault(entry.id, at_us)
+        return decided
+
+
+@pytest.mark.parametrize("options", [{}, {"interval_s": 7}, {"depth": 3}, {"interval_s": 7, "depth": 3}], ids=str)
+@pytest.mark.parametrize("capacity", [ONE, SEVERAL], ids=["one partition", "partitions and gres"])
+def test_under_conservative_no_job_starts_later_than_it_was_first_promised(capacity, options):
+    promised = 0
+    for seed in range(150):
+        jobs = random_trace(seed, capacity)
+        policy = Promising(**options)
+        starts = engine_starts(policy, capacity, jobs)
+        late = {name: at_us for name, at_us in policy.first_promise_us.items() if starts[name] * 10**6 > at_us}
+        assert not late, (seed, late)
+        promised += len(policy.first_promise_us)
+    assert promised > 500
+
+
+@pytest.mark.parametrize("capacity", [ONE, SEVERAL], ids=["one partition", "partitions and gres"])
+def test_the_first_promise_is_the_earliest_place_beside_all_others(capacity):
+    """Held against the table of a brute-force scheduler; the engine's starts equal its own, by the test above."""
+    for seed in range(100):
+        jobs = random_trace(seed, capacity)
+        policy, keeper = Promising(), brute_force.Conservative()
+        engine_starts(policy, capacity, jobs)
+        starts = brute_force.schedule("conservative", capacity, jobs, keeper=keeper)
+        waited = {name: at_us // 10**6 for name, at_us in policy.first_promise_us.items()}
+        assert waited == {name: at for name, at in keeper.first_promise.items() if name in waited}
+        assert all(starts[name] <= at for name, at in keeper.first_promise.items())

@@ -16,6 +16,7 @@ from qloom.errors import InputError, TaskFailed
 from qloom.model import call
 from qloom.mpi.launch import Launch, mpiexec, run_ranks, srun
 from tests.mpi import ranks
+from tests.mpi.executables import compiled
 
 SET_UP = {"path": sys.path, "programs": {}}
 
@@ -110,6 +111,14 @@ def test_a_cancelled_task_takes_its_ranks_along(tmp_path):
     asyncio.run(asyncio.wait_for(main(), ranks.DEADLINE_S))
     ranks.until(lambda: not ranks.processes_with(str(script)))
     ranks.until(lambda: set(Path("/dev/shm").glob("mpich_shm_*")) <= shared_memory)  # that of others goes by itself
+
+
+@pytest.mark.parametrize("how", ["SIGSEGV", "SIGKILL", "MPI_Abort"])
+def test_a_rank_that_crashes_leaves_no_shared_memory(how):
+    shared_memory = set(Path("/dev/shm").glob("mpich_shm_*"))
+    with pytest.raises(TaskFailed):
+        asyncio.run(run_ranks(command(str(compiled("crash")), how).needs(ranks=2), mpiexec(2), SET_UP, {}))
+    ranks.until(lambda: set(Path("/dev/shm").glob("mpich_shm_*")) <= shared_memory, 30)
 
 
 def test_ranks_end_with_a_driver_that_is_killed(tmp_path):

@@ -1,5 +1,6 @@
 """A random schedule from one number: programs, strategies, a site, and what goes wrong while they run.
 
+Drivers live on a login node, in jobs that they work with, beside them, or in chains of jobs.
 A job that was hit (its node lost, its QPU failed, its driver killed) is resumed from the journal, as a user would do.
 A killed driver leaves what it held until the cluster reaps it and the broker's sessions expire: before or after that.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, TypeVar
 
@@ -20,21 +21,26 @@ from qloom.errors import AllocationEnded, QuantumFailed
 from qloom.journal.file import Event
 from qloom.journal.forecast import learn
 from qloom.model import QuantumWork
+from qloom.ports import Request
 from qloom.programs.load import Program
 from qloom.runner import Plan, run_job
 from qloom.site import Overheads, Qpu, Site
-from qloom.strategies import STRATEGIES
+from qloom.strategies import STRATEGIES, parse_strategy
 from qloom.worlds.line import Line
 from qloom.worlds.partitions import Partitions
 from qloom.worlds.virtual.loop import VirtualClock
 from qloom.worlds.virtual.world import VirtualDevice, VirtualWorld
+from tests.simulation import hosts
 from tests.simulation.harness import interpret
 from tests.simulation.mortal import Driver, MortalLoop, OwnJournal
 
 T = TypeVar("T")
 DISASTERS = ("node lost", "QPU fault", "driver killed", "broker restarted")
+HANDED_OVER = "run handed over"  # not a disaster: a driver was in the way
 SECONDS = (0.0, 0.1, 0.5, 1.0, 2.5, 7.0)
-MOST_RESUMES = 50
+MOST_RESUMES = 50  # of a run, beside those when it was handed over
+MOST_DRIVERS = 500
+LIMIT_S = 1000.0  # of virtual time, far longer than any schedule takes
 MOST_STEPS = 40  # that a driver may take after it was told to die
 
 
@@ -50,6 +56,7 @@ class Schedule:
     programs: list[list[tuple[Any, ...]]]
     strategies: list[str]
     runs: list[list[int]]  # the jobs that one driver has
+    drivers: list[str]  # where the driver of each run lives
     site: Site
     disasters: list[tuple[float, str, float]]  # when, what, and whom it hits (0 to 1)
 
@@ -84,14 +91,27 @@ def draw(seed: int) -> Schedule:
     holds = ("", "+whole", "+share", "+task")
     each = rng.randint(1, count)
     runs = [list(range(first, min(first + each, count))) for first in range(0, count, each)]
-    return Schedule(
-        seed,
-        [[_step(rng) for _ in range(rng.randint(1, 5))] for _ in range(count)],
-        [rng.choice(list(STRATEGIES)) + rng.choice(holds) for _ in range(count)],
-        runs,
-        site,
-        sorted((rng.uniform(0, 25), rng.choice(DISASTERS), rng.random()) for _ in range(rng.randint(1, 6))),
-    )
+    programs = [[_step(rng) for _ in range(rng.randint(1, 5))] for _ in range(count)]
+    strategies = [rng.choice(list(STRATEGIES)) + rng.choice(holds) for _ in range(count)]
+    struck = sorted((rng.uniform(0, 25), rng.choice(DISASTERS), rng.random()) for _ in range(rng.randint(1, 6)))
+    drivers = [rng.choice(_drivers(run, programs, strategies, site)) for run in runs]
+    return Schedule(seed, programs, strategies, runs, drivers, site, struck)
+
+
+def _drivers(run: list[int], programs: list[list[tuple[Any, ...]]], strategies: list[str], site: Site) -> list[str]:
+    """Where the driver of a run may live: a job in Slurm has one job of the run."""
+    if len(run) > 1:
+        return ["here"]
+    (number,) = run
+    widest = max((nodes for step in programs[number] for _, nodes in _tasks(step)), default=1)
+    chains = parse_strategy(strategies[number])[0].chains
+    return ["here", "in-job", *(["beside"] if widest < site.nodes else []), *(["chain"] if chains else [])]
+
+
+def _tasks(step: tuple[Any, ...]) -> list[tuple[float, int]]:
+    if step[0] == "block":
+        return [task for inner in step[1] for task in _tasks(inner)]
+    return step[1] if step[0] in ("classical", "overlap", "behind", "speculate") else []
 
 
 def _step(rng: Random) -> tuple[Any, ...]:
@@ -136,19 +156,22 @@ class Disasters:
         overheads = schedule.site.overheads
         self._line = Line(Partitions(schedule.site.node_names, shares), clock, overheads.tick_s)
         self._broker = InProcessBroker(self._devices, clock, overheads.queue_call_s)
-        self._drivers: list[Driver] = []  # those that live
+        self._cores = hosts.Cores(self._line)
+        self._drivers: dict[Driver, hosts.Host] = {}  # those that live
         self._dead: list[Driver] = []
         self._clearing: list[asyncio.Task[None]] = []
         self._started = 0
-        self._hits = dict.fromkeys(DISASTERS, 0)
+        self._hits = dict.fromkeys((*DISASTERS, HANDED_OVER), 0)
 
     async def run(self) -> Ended:
         schedule = self._schedule
-        self._clock.explain_with(self._line.who_waits)
+        self._clock.explain_with(lambda: [*self._line.who_waits(), *self._broker.who_waits()])
+        self._clock.limit(LIMIT_S)
         for at_s, what, whom in schedule.disasters:
             asyncio.get_running_loop().call_later(at_s, self._strike, what, whom)
         try:
-            journals = await asyncio.gather(*(self._run(numbers) for numbers in schedule.runs))
+            runs = zip(schedule.runs, schedule.drivers, strict=True)
+            journals = await asyncio.gather(*(self._run(numbers, kind) for numbers, kind in runs))
             await asyncio.gather(*self._clearing)
             await self._broker.close()
             assert self._line.partitions.all_free(), "a node or a QPU is still held"
@@ -161,10 +184,12 @@ class Disasters:
         results = [kept[_name(number)] for number in range(len(schedule.programs))]
         return Ended(results, [journal.written for journal in journals], self._hits)
 
-    async def _run(self, numbers: list[int]) -> OwnJournal:
+    async def _run(self, numbers: list[int], kind: str) -> OwnJournal:
         """Resume a run until all its jobs are done; returns its journal."""
         journal: OwnJournal | None = None
-        for _ in range(MOST_RESUMES):
+        asked: Request | None = None
+        resumes = 0
+        for _ in range(MOST_DRIVERS):
             self._started += 1
             driver = Driver(self._started, self._schedule.site, self._line, self._broker, self._clock)
             journal = OwnJournal(driver, self._clock, journal, 0 if journal is None else journal.cut(self._rng))
@@ -172,42 +197,64 @@ class Disasters:
             left = [number for number in numbers if _name(number) not in done]
             if not left:
                 return journal
-            main = driver.start(self._drive(driver, journal, left))
-            self._drivers.append(driver)
+            assert resumes <= MOST_RESUMES, f"jobs {numbers} were resumed {MOST_RESUMES} times and are not done"
+            host = await hosts.house(
+                kind, self._plan(left[0], kind), driver.world, self._cores, asked, "driver", self._patience_s()
+            )
+            main = host.handover.main = driver.start(self._drive(driver, host, journal, left, kind))
+            self._drivers[driver] = host
             await asyncio.wait([main, driver.died], return_when=asyncio.FIRST_COMPLETED)
-            self._drivers.remove(driver)
+            del self._drivers[driver]
+            asked = host.handover.request
+            resumes += asked is None
             if driver.is_dead:
                 self._hits["driver killed"] += 1
                 self._dead.append(driver)
-                self._clearing += [asyncio.ensure_future(clear(driver)) for clear in (self._reap, self._expire)]
+                clearing = (self._reap(driver, host), self._expire(driver))
+                self._clearing += [asyncio.ensure_future(clear) for clear in clearing]
+                asked = None  # a job that waits for the end of one that was killed is never started
                 await self._clock.sleep(self._rng.choice(SECONDS))
             else:
+                await hosts.leave(host, driver.world, self._cores)
                 assert driver.holds_nothing, "a driver has ended and holds something"
-                await main
-        raise AssertionError(f"jobs {numbers} were resumed {MOST_RESUMES} times and are not done")
+                if asked is None:
+                    await main
+                self._hits[HANDED_OVER] += asked is not None
+        raise AssertionError(f"jobs {numbers} took {MOST_DRIVERS} drivers and are not done")
 
-    async def _drive(self, driver: Driver, journal: OwnJournal, numbers: list[int]) -> None:
+    def _patience_s(self) -> float:
+        return self._rng.choice([0.1, 1.0, 10.0])
+
+    async def _drive(
+        self, driver: Driver, host: hosts.Host, journal: OwnJournal, numbers: list[int], kind: str
+    ) -> None:
         """What one driver does: all jobs that are not done."""
         past = list(journal.written)
         journal.record("resumed" if past else "run_started", durable=True, version=1)
         forecaster = learn(journal, [past])
         jobs = [
-            run_job(self._plan(n), n, driver.world, driver.broker, journal, past=past, forecaster=forecaster)
+            run_job(self._plan(n, kind), n, host.world, driver.broker, journal, past=past, forecaster=forecaster)
             for n in numbers
         ]
-        for ended in await asyncio.gather(*jobs, return_exceptions=True):
+        ended_jobs = await asyncio.gather(*jobs, return_exceptions=True)
+        await host.world.close()
+        for ended in ended_jobs:
             if isinstance(ended, BaseException) and not isinstance(ended, AllocationEnded | QpuBroke):
                 raise ended
         journal.record("run_ended", durable=True)
 
-    def _plan(self, number: int) -> Plan:
-        schedule = self._schedule
+    def _plan(self, number: int, kind: str) -> Plan:
+        schedule, site = self._schedule, self._schedule.site
+        if kind == "beside":  # its driver's node is no longer whole
+            site = replace(site, nodes=site.nodes - 1, cluster_nodes=site.nodes)
         program, parameters = Program("interpret", interpret), {"steps": schedule.programs[number]}
-        return Plan(program, parameters, schedule.strategies[number], world="virtual", site=schedule.site)
+        return Plan(program, parameters, schedule.strategies[number], world="virtual", site=site)
 
-    async def _reap(self, driver: Driver) -> None:
+    async def _reap(self, driver: Driver, host: hosts.Host) -> None:
         await self._clock.sleep(self._rng.choice(SECONDS))
         driver.line.reap()
+        if host.node is not None:
+            self._cores.give_back(host.node)
 
     async def _expire(self, driver: Driver) -> None:
         await self._clock.sleep(self._rng.choice(SECONDS))
@@ -218,17 +265,22 @@ class Disasters:
         match what:
             case "node lost":
                 node = _pick(self._schedule.site.node_names, whom)
-                held = [driver.world for driver in self._drivers if driver.line.holds(node)]
-                for world in held:
-                    world.lose_node(node)
-                self._hits[what] += len(held)
+                hit = [
+                    driver for driver, host in self._drivers.items() if driver.line.holds(node) or host.node == node
+                ]
+                for driver in hit:
+                    if self._drivers[driver].driver_node == node:
+                        driver.kill(0)
+                    else:
+                        driver.world.lose_node(node)
+                self._hits[what] += len(hit)
             case "QPU fault":
                 self._hits[what] += _pick(self._devices, whom).fail()
             case "broker restarted":
                 self._hits[what] += not self._broker.core.is_idle()
                 _restart(self._broker)
             case "driver killed" if self._drivers:
-                _pick(self._drivers, whom).kill(self._rng.choice([0, self._rng.randrange(MOST_STEPS)]))
+                _pick(list(self._drivers), whom).kill(self._rng.choice([0, self._rng.randrange(MOST_STEPS)]))
 
 
 def _pick(things: Sequence[T], whom: float) -> T:

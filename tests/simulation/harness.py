@@ -18,6 +18,8 @@ from qloom.site import Site
 from qloom.worlds.virtual import entry
 from qloom.worlds.virtual.world import Faults, VirtualWorld
 
+LIMIT_S = 10_000.0  # of virtual time, far longer than any of the programs takes
+
 
 @task(expected_s=lambda seconds, *_: seconds)
 def compute(seconds: float, *identity: Any) -> tuple[float, ...]:
@@ -120,9 +122,10 @@ def simulate_plans(
     async def main(clock: Any) -> Simulation:
         journal = Journal(None, clock)
         world = VirtualWorld(site, clock, faults=faults or Faults())
-        clock.explain_with(world.who_waits)
         devices: list[Any] = list(world.devices)
         broker = InProcessBroker(devices, clock, site.overheads.queue_call_s)
+        clock.explain_with(lambda: [*world.who_waits(), *broker.who_waits()])
+        clock.limit(LIMIT_S)
         forecaster = learn(journal, [])
         journal.record("run_started", version=1)
         runs = [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 
 import pytest
 
@@ -68,6 +70,33 @@ def wide_slurm_env(wide_testbed, monkeypatch):
 def strict_slurm_env(strict_testbed, monkeypatch):
     """The same with the strict site."""
     return _enter(strict_testbed, monkeypatch)
+
+
+@pytest.fixture
+def slurm(slurm_env, monkeypatch):
+    """The testbed for MPI; whatever a test leaves in its queue is a failure, and is cancelled."""
+    monkeypatch.setenv("UCX_NET_DEVICES", "lo")  # all nodes are this machine
+    yield slurm_env
+    left = slurm_env.run("squeue", "--noheader", "--format=%i %j %T")
+    slurm_env.run("scancel", "--me")
+    until(lambda: not slurm_env.run("squeue", "--noheader"))
+    assert all("COMPLETING" in line for line in left.splitlines()), left
+
+
+@pytest.fixture
+def two_nodes(slurm):
+    """A Slurm job of two nodes and their names."""
+    said = subprocess.run(
+        ["salloc", "--no-shell", "-N2", "--mincpus=2", "-t5"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stderr
+    job = re.search(r"Granted job allocation (\d+)", said)[1]
+    listed = slurm.run("squeue", "--noheader", f"--job={job}", "--format=%N").strip()
+    yield job, slurm.run("scontrol", "show", "hostnames", listed).split()
+    slurm.run("scancel", job)
 
 
 def resume_nodes(testbed: Testbed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from qloom.strategies import STRATEGIES
 from qloom.submit import submit
 from tests.contract import programs
 from tests.contract import test_contract as contract
-from tests.slurm.driver import ended, result, submitted
+from tests.slurm import programs as slurm_programs
+from tests.slurm.driver import ended, result, submitted, wait_until
 from tests.slurm.waiting import until
 
 ASK_DIFFERENTLY = (programs.loop, programs.block_of_five, programs.wide)  # in turn, QPU kept, several nodes a task
@@ -99,6 +101,73 @@ def test_a_centre_s_policies_change_nothing(strict_slurm_env):
     for (program, strategy), name in chains.items():
         assert result(name, ended(name)) == contract.expected(program), (program.__name__, strategy)
     until(lambda: strict_slurm_env.run("squeue", "-h") == "")
+
+
+QUICK = (
+    *("--nodes", "3", "--slurm", "handover_s=2", "--set", "iterations=2"),
+    *("--set", "classical_s=[0.5, 0.5, 0.5]", "--set", "quantum_s=0.5", "--set", "score_s=0.5"),
+)
+
+
+def submit_phases(*words: str) -> str:
+    """`qloom submit phases`; the name of the run."""
+    done = qloom("submit", "phases", *QUICK, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["run"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("driver", [(), ("--driver", "in-job")], ids=["default", "in-job"])
+def test_two_submissions_that_need_all_nodes_do_not_block_each_other(driver, slurm_env):
+    names = [submit_phases("--strategy", "workflow", *driver) for _ in range(2)]
+    for name in names:
+        assert ended(name)[-1]["state"] == "done"
+    until(lambda: slurm_env.run("squeue", "-h") == "")
+
+
+@pytest.mark.slow
+def test_drivers_of_all_kinds_share_three_nodes_and_none_blocks_another(slurm_env):
+    words = [("--strategy", name) for name in ("coschedule", "workflow", "malleable", "split", "weave")]
+    words += [("--strategy", name, "--driver", "in-job") for name in ("workflow", "split")]
+    words += [("--strategy", name, "--driver", "beside", "--nodes", "2") for name in ("workflow", "weave")]
+    runs = {submit_phases(*each): each for each in words}
+    for name, each in runs.items():
+        assert ended(name)[-1]["state"] == "done", each
+    until(lambda: slurm_env.run("squeue", "-h") == "")
+
+
+def sacct_node_s(testbed, run: str) -> tuple[float, float]:
+    """Node-seconds that Slurm has of a run, and by how much they may be off.
+
+    Slurm knows whole seconds; and its job goes on for a moment when a driver has written its last event.
+    """
+    names = "JobName,Partition,State,NNodes,AllocCPUS,ElapsedRaw"
+
+    def over():
+        said = testbed.run("sacct", "-D", "-X", "-n", "-P", "-o", names)
+        rows = [line.split("|") for line in said.splitlines() if line.startswith(f"qloom.{run}.")]
+        return rows if rows and not any(row[2] in ("RUNNING", "PENDING") for row in rows) else None
+
+    rows = [row for row in wait_until(over, "the end of all jobs in accounting") if row[1] == "compute"]
+    cpus = testbed.settings.cpus
+    nodes = [min(int(row[3]), int(row[4]) / cpus) for row in rows]  # a driver beside its allocations has a core
+    held_s = sum(count * int(row[5]) for count, row in zip(nodes, rows, strict=True))
+    has_driver = [".j1." not in row[0] for row in rows]
+    return held_s, sum(count * (1 + driver) for count, driver in zip(nodes, has_driver, strict=True))
+
+
+@pytest.mark.slow
+def test_the_journal_and_slurm_s_accounting_agree_for_every_driver_and_strategy(empty_cluster):
+    drivers = {"in-job": list(STRATEGIES), "beside": list(STRATEGIES), "chain": IN_A_CHAIN}
+    source = slurm_programs.source(slurm_programs.phases_of_each_kind)
+    pairs = [(driver, strategy) for driver, strategies in drivers.items() for strategy in strategies]
+    runs = {submitted(source, strategy, driver): (driver, strategy) for driver, strategy in pairs}
+    for name, pair in runs.items():
+        events = ended(name)
+        assert events[-1]["state"] == "done", pair
+        told_s = account(read_history(events)).node_s_held
+        held_s, off_s = sacct_node_s(empty_cluster, name)
+        assert abs(told_s - held_s) <= off_s, (*pair, told_s, held_s, off_s)
 
 
 @pytest.mark.slow

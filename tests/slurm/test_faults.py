@@ -16,7 +16,7 @@ import qloom
 from qloom.broker.sync import SyncBrokerClient
 from qloom.errors import AllocationEnded
 from qloom.journal import home
-from qloom.journal.accounting import read_history
+from qloom.journal.accounting import account, read_history
 from qloom.journal.file import read_events
 from qloom.programs.load import load_program
 from qloom.runner import Plan
@@ -125,6 +125,8 @@ def test_scancel_from_outside_is_a_clear_end_and_can_be_resumed(cluster, tmp_pat
     assert isinstance(error, AllocationEnded)
     assert "was cancelled" in error.message
     assert "qloom resume" in error.hint
+    used = account(read_history(outcome.events))
+    assert 0 < used.node_s_busy <= used.node_s_held
     resumed_without_doing_anything_twice([1, 1])
 
 

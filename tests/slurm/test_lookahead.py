@@ -15,7 +15,7 @@ from qloom.ports import Request
 from qloom.site import Site, Slurm
 from qloom.worlds.slurm.batch import Batch
 from qloom.worlds.slurm.client import Client
-from qloom.worlds.slurm.handon import submit
+from qloom.worlds.slurm.handover import submit
 from tests.slurm import programs
 from tests.slurm.driver import DEADLINE_S, ended, left, queue, reap, result, start, wait_for_event, wait_until
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -31,38 +30,11 @@ WAIT_S = 180
 
 
 @pytest.fixture
-def slurm(slurm_env, monkeypatch):
-    """The testbed; whatever a test leaves in its queue is a failure, and is cancelled."""
-    monkeypatch.setenv("UCX_NET_DEVICES", "lo")  # all nodes are this machine
-    yield slurm_env
-    left = slurm_env.run("squeue", "--noheader", "--format=%i %j %T")
-    slurm_env.run("scancel", "--me")
-    until(lambda: not slurm_env.run("squeue", "--noheader"))
-    assert all("COMPLETING" in line for line in left.splitlines()), left
-
-
-@pytest.fixture
 def wide_slurm(wide_slurm_env, monkeypatch):
     """The wide testbed, empty after a test, too."""
     monkeypatch.setenv("UCX_NET_DEVICES", "lo")
     yield wide_slurm_env
     until(lambda: wide_slurm_env.run("squeue", "-h") == "")
-
-
-@pytest.fixture
-def two_nodes(slurm):
-    """A Slurm job of two nodes and their names."""
-    said = subprocess.run(
-        ["salloc", "--no-shell", "-N2", "--mincpus=2", "-t5"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=WAIT_S,
-    ).stderr
-    job = re.search(r"Granted job allocation (\d+)", said)[1]
-    listed = slurm.run("squeue", "--noheader", f"--job={job}", "--format=%N").strip()
-    yield job, slurm.run("scontrol", "show", "hostnames", listed).split()
-    slurm.run("scancel", job)
 
 
 def where_am_i():
@@ -74,7 +46,7 @@ def where_am_i():
 
 
 def run(task, launch, directory):
-    return asyncio.run(asyncio.wait_for(run_ranks(task, launch, SET_UP, {}, within=directory), WAIT_S))
+    return asyncio.run(asyncio.wait_for(run_ranks(task, launch, SET_UP, {}, within=directory), WAIT_S)).result
 
 
 def steps(slurm, job):

@@ -20,7 +20,7 @@ from qloom.worlds.slurm import parts
 from qloom.worlds.slurm.arguments import components, salloc
 from qloom.worlds.slurm.batch import Batch
 from qloom.worlds.slurm.client import Client
-from qloom.worlds.slurm.handon import submit
+from qloom.worlds.slurm.handover import submit
 from qloom.worlds.slurm.parts import Part, StepWorkers
 from qloom.worlds.slurm.watch import Watch
 from tests.slurm import programs

@@ -13,10 +13,10 @@ SECOND = 1_000_000
 
 def journal(*events, watts=None):
     """Events as `(seconds, event, fields)`; a job is `j1` unless it is said."""
-    start = {"n": 0, "at_us": 0, "event": "run_started", "version": 1, "site": {"watts": watts or {}}}
+    start = {"n": 0, "at_us": 0, "event": "run_started", "version": 1, "jobs": 1, "site": {"watts": watts or {}}}
     lines = [start]
     for number, (at_s, event, fields) in enumerate(events, 1):
-        own = {} if event in ("resumed", "run_ended") else {"job": "j1"}
+        own = {} if event in ("resumed", "run_ended") or event.startswith("driver_") else {"job": "j1"}
         lines.append({"n": number, "at_us": round(at_s * SECOND), "event": event, **own, **fields})
     return lines
 
@@ -103,6 +103,60 @@ def test_a_request_that_was_withdrawn_counts_as_waiting_only():
     used = figures(submitted(), requested(0, 2), (5, "withdrawn", {"lease": "j1.1"}), ended(5))
     assert used.node_wait_s == 5.0
     assert used.node_s_held == 0.0
+
+
+def test_a_task_whose_node_is_taken_away_is_busy_no_longer_than_the_node_is_held():
+    """Slurm ended the job at 3.3 s; its driver noticed at 4 s."""
+    taken = released(4.1, engine_us=3_300_000)
+    used = figures(submitted(), granted(0, ("n1", "n2")), *task(0, 4, ("n1",), state="failed"), taken, ended(4.1))
+    assert (used.node_s_held, used.node_s_busy) == (6.6, 3.3)
+
+
+def test_a_qpu_that_is_taken_away_is_busy_no_longer_than_it_is_held():
+    whole = {"device": "q", "hold": "whole", "shares": 8}
+    taken = released(9, engine_us=5 * SECOND)
+    used = figures(submitted(), granted(0, (), **whole), *quantum(1, 2, 8, hold="whole"), taken, ended(9))
+    assert (used.qpu_s_held, used.qpu_s_busy) == (5.0, 3.0)
+
+
+def test_each_lease_of_a_node_cuts_its_own_tasks():
+    used = figures(
+        submitted(),
+        granted(0, ("n1",)),
+        *task(0, 2, ("n1",), work="w.0"),
+        released(2.1, engine_us=1_500_000),
+        granted(2.2, ("n1",), lease="j1.2", engine_us=2_300_000),
+        *task(2.25, 5, ("n1",), work="w.1"),
+        released(5, lease="j1.2"),
+    )
+    assert used.node_s_busy == used.node_s_held == pytest.approx(1.5 + 2.7)
+
+
+def test_the_start_of_a_worker_and_its_imports_are_held_and_not_busy():
+    begun, end = task(0, 5, ("n1", "n2"))
+    used = figures(submitted(), granted(0, ("n1", "n2")), begun, (5, end[1], {**end[2], "seconds": 2.0}), released(5))
+    assert (used.node_s_held, used.node_s_busy) == (10.0, 4.0)
+
+
+def test_the_wall_has_what_the_driver_computes_before_between_and_after_phases():
+    """It computes until 3 s, waits until 5 s, computes from 6 to 8 s with nothing held, and again at the end."""
+    used = figures(
+        submitted(),
+        requested(3, 1),
+        granted(5, ("n1",)),
+        released(6),
+        requested(8, 1, lease="j1.2"),
+        granted(8, ("n1",), lease="j1.2"),
+        released(9, lease="j1.2"),
+        ended(13),
+    )
+    assert used.wall_s == 3 + 1 + 2 + 1 + 4
+    assert used.turnaround_s == 13.0
+
+
+def test_a_wall_never_counts_the_first_wait_twice_over_a_kill():
+    events = (submitted(), requested(1, 1), (50, "resumed", {}), requested(51, 1), granted(52, ("n1",)), ended(60))
+    assert figures(*events).wall_s == 1 + 8
 
 
 def test_a_whole_qpu_is_held_also_while_it_idles():
@@ -266,6 +320,7 @@ def test_each_job_has_its_own_figures_and_they_add_up():
         submitted(0),
         submitted(1, job="j2"),
         granted(0, ("n1",)),
+        requested(1, 2, lease="j2.1", job="j2"),
         granted(2, ("n2", "n3"), lease="j2.1", job="j2"),
         released(4),
         released(7, lease="j2.1", job="j2"),
@@ -283,7 +338,7 @@ def test_each_job_has_its_own_figures_and_they_add_up():
 )
 def test_slowdown_is_bounded_for_short_jobs(wait_s, run_s, slowdown):
     end_s = wait_s + run_s
-    used = figures(submitted(), granted(wait_s, ("n1",)), released(end_s), ended(end_s))
+    used = figures(submitted(), requested(0, 1), granted(wait_s, ("n1",)), released(end_s), ended(end_s))
     assert used.bounded_slowdown == pytest.approx(slowdown)
 
 
@@ -310,6 +365,42 @@ def test_energy_of_a_run_comes_from_its_site():
 
 def test_a_journal_without_any_work_costs_nothing():
     used = figures(submitted(3), (4, "job_ended", {"state": "failed"}))
-    assert used.node_s_held == used.wall_s == used.qpu_s_held == 0.0
-    assert used.turnaround_s == 1.0
+    assert used.node_s_held == used.qpu_s_held == 0.0
+    assert used.wall_s == used.turnaround_s == 1.0
     assert figures().as_dict()["wall_s"] == 0.0
+
+
+def driver(at_s, nodes, **more):
+    return (at_s, "driver_started", {"nodes": list(nodes), "engine_id": "7", **more})
+
+
+def test_the_job_of_a_driver_counts_whether_it_is_lent_or_idle():
+    events = [
+        *(driver(0.5, ["n1"]), submitted(1), granted(2, ["n1", "n2"]), released(5)),
+        *(
+            granted(7, ["n1"], "j1.2", engine_us=7 * SECOND),
+            released(8, "j1.2"),
+            (10, "run_ended", {"state": "done"}),
+        ),
+    ]
+    used = figures(*events)
+    assert used.node_s_held == 9.5 + 3, "n1 from 0.5 to 10, n2 from 2 to 5"
+    assert figures(*events, job="j1").node_s_held == used.node_s_held
+    held = [interval for interval in read_history(journal(*events)).intervals if interval.resource == "n1"]
+    assert sum(interval.seconds for interval in held) == 9.5, "no second is counted twice"
+
+
+def test_what_a_driver_s_job_gives_back_is_held_no_longer():
+    shrunk = [
+        *(driver(0, ["n1", "n2"], device="q", hold="whole"), submitted(0), granted(1, ["n1", "n2"])),
+        *((3, "driver_released", {"nodes": ["n2"]}), (3, "shrunk", {"lease": "j1.1", "nodes": ["n2"]})),
+        *((4, "driver_released", {"device": "q"}), released(5), (6, "run_ended", {"state": "done"})),
+    ]
+    used = figures(*shrunk)
+    assert used.node_s_held == 6 + 3
+    assert used.qpu_s_held == 4
+
+
+def test_a_core_for_the_driver_is_a_part_of_a_node_and_a_killed_driver_holds_nothing():
+    killed = [driver(0, ["n1"], weight=0.25), submitted(0), granted(1, ["n2"]), ended(9), (9, "resumed", {})]
+    assert figures(*killed, driver(10, ["n3"]), (12, "run_ended", {"state": "done"})).node_s_held == 9 * 0.25 + 8 + 2

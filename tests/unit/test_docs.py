@@ -290,6 +290,12 @@ def test_every_event_and_field_of_a_journal_is_documented(directory):
     journal.write_bytes(b"\n".join(journal.read_bytes().split(b"\n")[:6]) + b"\n")
     events += qloom.resume("last").events
     assert read_events(outcome.directory)[-1]["event"] == "run_ended"
+    outcome = qloom.run("every.py")
+    journal = outcome.directory / FILE_NAME
+    journal.write_bytes(b"\n".join(journal.read_bytes().split(b"\n")[:-3]) + b"\n")  # killed before the job ended
+    for result in (outcome.directory / "results").iterdir():
+        result.unlink()
+    events += qloom.resume("last").events
     workload = {"base": {"nodes": 8, "workload": {"jobs": 20}}, "matrix": {"strategy": ["offload"]}}
     store = carry_out(Asked("loaded", {"title": "loaded", **workload}), lambda *_: None)
     events += [event for run in store.done().values() for event in read_events(home.find_run(run))]
@@ -327,6 +333,12 @@ def test_every_strategy_and_decision_is_listed():
         assert all(f"`{option}`" in strategies for option in kind.options)
     decisions = sorted(path.name for path in (ROOT / "docs" / "decisions").glob("0*.md"))
     assert [int(name[:4]) for name in decisions] == list(range(1, len(decisions) + 1))
+
+
+def test_every_folder_of_tests_is_listed():
+    contributing = (ROOT / "CONTRIBUTING.md").read_text()
+    folders = sorted({path.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").glob("*/**/test_*.py")})
+    assert [folder for folder in folders if f"| `tests/{folder}` |" not in contributing] == []
 
 
 def test_dependencies_are_explained():

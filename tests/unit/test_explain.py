@@ -206,11 +206,19 @@ def test_a_chain_hands_on_and_is_not_interrupted():
     story.add(9.7, "run_ended", state="handed on", engine_id="33").add(11.4, "resumed", engine_id="33")
     story.add(11.5, "requested", job="j1", lease="j1.1", nodes=1)
     story.add(11.5, "granted", job="j1", lease="j1.1", nodes=["n1"], engine_us=11_200_000)
-    assert "handed to Slurm job 33 at 9.7 s, whose driver began at 11.4 s" in explain(story.events, alive=True)
+    assert "handed to Slurm job 33 at 9.7 s; its driver began at 11.4 s" in explain(story.events, alive=True)
     story.add(20, "job_ended", job="j1", state="done").add(20, "run_ended", state="done")
     lines = explain(story.events)
     assert "job j1 waited 1.5 s for nodes (8 %)" in lines
     assert not any(word in line for line in lines for word in ("interrupted", "killed", "resumed"))
+
+
+def test_a_run_that_was_handed_over_says_what_its_driver_waited_for():
+    story = Story().add(1, "job_submitted", job="j1")
+    story.add(61, "run_ended", state="handed on", engine_id="33", reason="2 nodes did not come in 60 s")
+    story.add(70, "resumed", engine_id="33")
+    said = "handed to Slurm job 33 at 1 min 1 s because 2 nodes did not come in 60 s; its driver began at 1 min 10 s"
+    assert said in explain(story.events, alive=True)
 
 
 def test_the_last_drivers_of_a_long_chain_are_named():

@@ -274,6 +274,20 @@ def test_a_deadlock_says_who_waits(loop):
         loop.run_until_complete(main())
 
 
+def test_at_its_limit_the_loop_says_who_waits_although_timers_go_on(loop):
+    clock = VirtualClock(loop)
+    clock.explain_with(lambda: ["job j1 waits for QPU q"])
+    clock.limit(100.0)
+
+    async def main():
+        while True:
+            await clock.sleep(1.0)
+
+    with pytest.raises(Deadlock, match="not done after 100 s: job j1 waits for QPU q"):
+        loop.run_until_complete(main())
+    assert loop.now_us == 100_000_000
+
+
 def test_a_program_that_waits_for_itself_is_told_so(loop):
     async def main():
         await asyncio.Event().wait()

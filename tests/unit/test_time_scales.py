@@ -1,4 +1,4 @@
-"""The fit of a QPU's time scale: on made data, and on the measured files where they are at hand."""
+"""The fit of a QPU's time scale: on made data, and on measured files."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from qloom.broker.devices.fit import fit, main, read_tasks
 from qloom.broker.devices.profiles import load_profile
 from qloom.errors import InputError
 
-ROOT = Path(__file__).resolve().parents[2]
-DATA = ROOT.parent / "shared" / "data"
+DATA = Path(__file__).parent / "data" / "qpu-seconds"
 
 
 def made(set_up_s, per_shot_s, noise=0.1, tasks=200, seed=1):
@@ -81,13 +80,11 @@ def test_the_command_prints_the_fit_and_says_what_is_wrong(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("file", "profiles", "r2", "relative"),
     [
-        ("qpu-seconds-helmi.csv", ["helmi"], 0.999, 0.04),
-        ("qpu-seconds-vtt-q50.csv", ["vtt-q50", "leonardo-iqm"], 0.93, 0.17),
+        ("helmi.csv", ["helmi"], 0.999, 0.04),
+        ("vtt-q50.csv", ["vtt-q50", "leonardo-iqm"], 0.93, 0.17),
     ],
 )
 def test_the_figures_that_are_carried_are_those_of_the_measured_files(file, profiles, r2, relative):
-    if not (DATA / file).exists():
-        pytest.skip(f"NOT RUN: {file} is not beside this checkout; the figures in profiles.toml are not checked")
     found = fit(*read_tasks(DATA / file))
     assert found.r2 > r2
     assert found.mean_relative_error < relative

@@ -144,6 +144,11 @@ def test_page_shows_the_tables_it_is_given(six):
     ElementTree.fromstring(text[text.index("<svg") : text.index("</svg>") + 6].replace("xlink:", ""))
 
 
+def test_a_column_whose_figures_read_the_same_has_no_bars():
+    rows = [{"wall_s": 10.0, "bounded_slowdown": 1.001}, {"wall_s": 5.0, "bounded_slowdown": 1.004}]
+    assert re.findall(r"--part:(\d+)%", page("figures", [("held", rows)], [])) == ["100", "0", "50", "0"]
+
+
 @pytest.mark.parametrize("name", ["$x^2", "a_{b", "日本 \N{SNOWMAN}", "x" * 300, "100 % & more"])
 def test_any_task_name_can_be_drawn(name, tmp_path):
     for suffix in ("png", "svg"):

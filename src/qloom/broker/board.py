@@ -53,7 +53,8 @@ class Board(Notes):
             if session.device not in self.devices:
                 self.note_session_closed(session)
         self.live = {task.id: task for task in tasks if task.submitted.device in self.devices}
-        self.core.restore([session.known() for session in here], [task.known() for task in self.live.values()])
+        known = [task.known() for task in self.live.values()]
+        self.core.restore([session.known() for session in here], known, self.now_us())
         for task in tasks:
             if task.id not in self.live:
                 self.note_end(task, "failed", f"QPU {task.submitted.device} is no longer there")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from qloom.broker.events import FINAL
@@ -49,12 +49,19 @@ class BrokerClient:
         given = {name: value for name, value in form.items() if value is not None or name == "body"}
         return dict(await self._transport.ask("POST", "/v1/tasks", given, wait_s))
 
-    async def wait(self, task: str) -> View:
-        """The end of a task, whatever happens to the broker meanwhile."""
+    async def wait(
+        self, task: str, *, poll_s: float = POLL_S, while_waiting: Callable[[View], None] | None = None
+    ) -> View:
+        """The end of a task, whatever happens to the broker meanwhile.
+
+        `while_waiting` is called with how the task stands every `poll_s` seconds.
+        """
         while True:
-            view: View = await self._transport.ask("GET", f"/v1/tasks/{task}/result", wait_s=POLL_S)
+            view: View = await self._transport.ask("GET", f"/v1/tasks/{task}/result", wait_s=poll_s)
             if view["state"] in FINAL:
                 return view
+            if while_waiting is not None:
+                while_waiting(view)
 
     async def wait_begun(self, task: str) -> View:
         """How a task stands once it executes, or is over."""

@@ -89,24 +89,30 @@ class QueueCore(QueueState):
                 hint="fewer shots, or hold the whole device",
             )
         if event.max_wait_s is not None:
-            self._require_wait(device, event, session)
+            self._require_wait(device, event.session, event.max_wait_s)
         self.ledger.admit_task(event.project, event.job, event.expected_s, now_us)
-        self._add(TaskEntry(event, "queued", self._next_order(), now_us, now_us))
+        task = TaskEntry(event, "queued", self._next_order(), now_us, now_us)
+        self._add(task)
         if session is None:
             device.wait_outside(event.task, group(device.spec.policy, event))
         else:
+            task.most_shares = self._most_shares(device, session, event)
             session.tasks.append(event.task)
             if len(session.tasks) == 1:
                 self._become_head(device, session)
         return device
 
-    def _require_wait(self, device: DeviceLine, event: Submitted, session: SessionEntry | None) -> None:
-        promised_s = device.spec.promised_wait_s() if session is not None and session.is_open else None
-        wait_s = self.expected_wait_s(event.device) if promised_s is None else promised_s
-        if event.max_wait_s is not None and wait_s > event.max_wait_s:
-            raise Refused(
-                f"QPU {event.device} would start this task in about {wait_s:.1f} s, not {event.max_wait_s:g} s"
-            )
+    def _require_wait(self, device: DeviceLine, session: str | None, max_wait_s: float) -> None:
+        """Refuse a task that would wait too long, behind others of its session too: surely, if that can be said."""
+        name = device.spec.name
+        longest_s = self.longest_wait_s(name, session) if session is not None else None
+        wait_s = self.expected_wait_s(name, session) if longest_s is None else longest_s
+        if wait_s <= max_wait_s:
+            return
+        start = "would start this task in about" if longest_s is None else "can promise to start this task within"
+        own = len(self._before(device, self._sessions[session])) if session is not None else 0
+        behind = f": {own} of its session {'go' if own > 1 else 'goes'} before it" if own else ""
+        raise Refused(f"QPU {name} {start} {wait_s:.4g} s, not within {max_wait_s:g} s{behind}")
 
     def _advance_task(self, name: str, state: str, now_us: int) -> None:
         task = self._tasks.get(name)
@@ -256,8 +262,13 @@ class QueueCore(QueueState):
     def _can_open(self, device: DeviceLine, session: SessionEntry) -> bool:
         if session.requested.hold is QpuHold.WHOLE:
             return device.up and not device.open and not device.executing
-        room = device.owner is None and len(device.open) < device.spec.shares
-        return room and self._outside_running(device) <= device.spec.outside_limit
+        taken = self._taken(device)
+        if device.owner is not None or taken >= device.spec.shares:
+            return False
+        queued = (self._tasks[task] for name in device.open for task in self._sessions[name].tasks)
+        if any(task.most_shares is not None and taken >= task.most_shares for task in queued):
+            return False  # its limit on waiting was accepted when there were fewer shares
+        return self._outside_running(device) <= device.spec.outside_limit
 
     def _next_task(self, device: DeviceLine, now_us: int) -> TaskEntry | None:
         if device.owner is not None:
@@ -304,7 +315,12 @@ class QueueCore(QueueState):
         session.set_up = task.submitted.set_up
 
     def _become_head(self, device: DeviceLine, session: SessionEntry) -> None:
-        """A new head goes to the back of the line, with the tasks from outside that run now ahead of it."""
+        """A new head goes to the back of the line, with the tasks from outside that run now ahead of it.
+
+        While a task of its session executes it is not in the line: that it becomes head is told again after that.
+        """
+        if any(self._tasks[task].submitted.session == session.requested.session for task in device.executing):
+            return
         head = self._tasks[session.tasks[0]]
         slowest_s, limit_s = device.spec.slowest_s, head.submitted.time_limit_s
         same_turn = (

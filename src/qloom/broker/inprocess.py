@@ -206,6 +206,15 @@ class InProcessBroker:
         work, recorder, _session = self._works.pop(task)
         recorder.record("quantum_ended", work=work.id, device=device, state=state, **more)
 
+    def who_waits(self) -> list[str]:
+        """One line for each session and each task that somebody waits for, in plain words."""
+        lines = [f"session {session} is not open yet" for session in self._opened]
+        for task, (work, _, session) in self._works.items():
+            where = f"in session {session}" if session is not None else "outside any session"
+            state = self.core.state(task) if self.core.knows(task) else "lost: its queue does not know it"
+            lines.append(f"job {work.job} waits for quantum task {work.payload.name} {where}, which is {state}")
+        return lines
+
     async def close(self) -> None:
         """Stop what executes. Jobs that ended well have left nothing."""
         leftovers = [*self._watchers, *self._runners.values()]

@@ -24,6 +24,7 @@ class TaskEntry:
     on_device_s: float = 0.0  # of the last attempt
     let_go: bool = False  # the device is done with it, and its answer is on the way
     outside_ahead: int = 0  # tasks from outside that were started while this one was the head of its session
+    most_shares: int | None = None  # with more sessions its limit on waiting might not be kept; None: any number
     stopping: str = ""  # the state it will have once the device has let go of it
     reason: str = ""
 
@@ -78,7 +79,7 @@ def candidate(task: TaskEntry, now_us: int) -> Candidate:
 
 def deadline_us(task: TaskEntry) -> int | None:
     if task.state == "queued" and task.submitted.max_wait_s is not None:
-        return task.queued_us + round(task.submitted.max_wait_s * 1e6)
+        return task.queued_us + round(task.submitted.max_wait_s * 1e6) + 1  # a wait of just so long is allowed
     if task.state == "executing" and task.submitted.time_limit_s is not None and not (task.stopping or task.let_go):
         return task.since_us + round(task.submitted.time_limit_s * 1e6)
     return None

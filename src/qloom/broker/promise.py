@@ -2,7 +2,9 @@
 
 Sessions take turns, one task each. A task at the head of its session then waits for at most one task of each of
 the N - 1 others and for at most B tasks from outside any session; each lasts at most S_max and is tried at most
-1 + retries times. Time in which the device is not available does not count.
+1 + retries times. Behind tasks of its own session it waits for their turns too: W (k + 1) if k of them are queued,
+and for as long as these and the one on the device may execute. Time in which the device is not available does not
+count.
 """
 
 from __future__ import annotations
@@ -37,10 +39,15 @@ class DeviceSpec:
         return None if self.longest_s is None else max(self.longest_s, self.limit_s or 0.0)
 
     def promised_wait_s(self, shares: int | None = None) -> float | None:
-        """The longest wait of a session's task with `shares` sessions; None if nothing can be promised."""
+        """The longest wait at the head of one of `shares` sessions (W); None if nothing can be promised."""
         if self.slowest_s is None or self.policy not in CAN_PROMISE:
             return None
         return ((shares or self.shares) - 1 + self.outside_limit) * self.slowest_s * (1 + self.retries)
+
+    def most_shares(self, wait_s: float) -> int:
+        """The largest number of sessions for which W is at most `wait_s`, if any can be promised."""
+        assert self.slowest_s is not None  # noqa: S101
+        return math.floor(wait_s / (self.slowest_s * (1 + self.retries)) + 1 - self.outside_limit + 1e-9)
 
 
 def shares_for(spec: DeviceSpec, wait_s: float) -> int:
@@ -49,7 +56,7 @@ def shares_for(spec: DeviceSpec, wait_s: float) -> int:
         raise InputError(
             f"QPU {spec.name} cannot promise a wait under policy {spec.policy}", hint="use fifo and set longest_s"
         )
-    shares = math.floor(wait_s / (spec.slowest_s * (1 + spec.retries)) + 1 - spec.outside_limit + 1e-9)
+    shares = spec.most_shares(wait_s)
     if shares < 1:
         least_s = spec.promised_wait_s(1)
         raise InputError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from qloom.broker.desk import View
@@ -75,7 +75,7 @@ class Broker(SessionDesk, TaskDesk):
     def device(self, name: str) -> View:
         """What a device is and how it stands."""
         up = self._up(name)
-        spec = replace(self.specs[name], shares=self.core.shares(name))
+        spec = self.specs[name]
         return {
             **asdict(self.devices[name].description),
             "state": self.states[name],
@@ -83,9 +83,9 @@ class Broker(SessionDesk, TaskDesk):
             "up": up,
             "held": self.core.owner(name) is not None,  # all of it, by one session
             "policy": spec.policy,
-            "shares": spec.shares,
+            "shares": self.core.shares(name),
             "longest_s": spec.longest_s,
-            "promised_wait_s": spec.promised_wait_s(),
+            "promised_wait_s": self.core.promised_wait_s(name),
             "expected_wait_s": self.core.expected_wait_s(name) if up else None,
         }
 

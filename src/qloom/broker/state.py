@@ -47,23 +47,24 @@ class QueueState:
         self._orders = 0
         self.ledger = ledger or Ledger()
 
-    def restore(self, sessions: Sequence[KnownSession], tasks: Sequence[KnownTask]) -> None:
+    def restore(self, sessions: Sequence[KnownSession], tasks: Sequence[KnownTask], now_us: int = 0) -> None:
         """Take up what was accepted, `tasks` in the order they were: nothing is admitted anew, no action comes out.
 
         A task at the head of its session has waited for an unknown number of tasks from outside, so none may go
-        before it any more. Tell the core next that the devices are up.
+        before it any more; and perhaps for others whose sessions have a next head by now, so the session that has
+        gone longest without a turn is first. Tell the core next that the devices are up.
         """
         for session in sessions:
             self._restore_session(session)
         for task in tasks:
-            self._restore_task(task)
+            self._restore_task(task, now_us)
         turns_us = {session.requested.session: session.turn_us for session in sessions}
-        asked_us = {task.submitted.task: task.queued_us for task in tasks if task.state == "queued"}
+        asked_us = {task.submitted.task: (task.queued_us, 0) for task in tasks if task.state == "queued"}
         for name, entry in self._sessions.items():
             if entry.tasks:
                 head = self._tasks[entry.tasks[0]]
                 head.outside_ahead = self._device(head.submitted.device).spec.outside_limit
-                asked_us[entry.tasks[0]] = max(head.queued_us, turns_us[name])
+                asked_us[entry.tasks[0]] = (turns_us[name], head.queued_us)
         for waiting in sorted(asked_us, key=lambda task: asked_us[task]):
             self._tasks[waiting].order = self._next_order()
 
@@ -79,7 +80,7 @@ class QueueState:
         if requested.hold is QpuHold.WHOLE:
             device.owner = requested.session
 
-    def _restore_task(self, known: KnownTask) -> None:
+    def _restore_task(self, known: KnownTask, now_us: int) -> None:
         submitted = known.submitted
         task = TaskEntry(submitted, known.state, 0, known.queued_us, known.since_us, known.attempts)
         device, session = self._add(task), self._sessions.get(submitted.session or "")
@@ -87,6 +88,7 @@ class QueueState:
         if known.state != "queued":
             device.executing.append(submitted.task)
         elif session is not None:
+            task.most_shares = self._most_shares(device, session, submitted, (now_us - known.queued_us) / 1e6)
             session.tasks.append(submitted.task)
         else:
             device.wait_outside(submitted.task, group(device.spec.policy, submitted))
@@ -109,6 +111,10 @@ class QueueState:
         """Whether new tasks are started there."""
         return self._device(device).up
 
+    def knows(self, task: str) -> bool:
+        """Whether a task is here and not over."""
+        return task in self._tasks
+
     def state(self, task: str) -> str:
         """The state of a task that is not over."""
         return self._tasks[task].state
@@ -125,9 +131,14 @@ class QueueState:
         """Expected seconds of work that is queued or on a device."""
         return self._device(device).backlog_us / 1e6
 
-    def expected_wait_s(self, device: str) -> float:
-        """About how long a new task would wait."""
-        return self.backlog_s(device) / self._device(device).spec.lanes
+    def expected_wait_s(self, device: str, session: str | None = None) -> float:
+        """About how long a new task, of this session or from outside, would wait."""
+        line = self._device(device)
+        own = self._before(line, self._sessions[session]) if session is not None else []
+        own_s = sum(task.submitted.expected_s for task in own)
+        if session is not None and line.owner == session:
+            return own_s
+        return max(self.backlog_s(device) / line.spec.lanes, own_s)
 
     def ahead(self, task: str) -> tuple[int, float]:
         """How many tasks of its device came before this one and are not over, and about how long they take."""
@@ -137,6 +148,52 @@ class QueueState:
             known.expected_s for name in before if (known := self._tasks[name].submitted).device == device.name
         ]
         return len(ahead_s), sum(ahead_s) / device.lanes
+
+    def promised_wait_s(self, device: str) -> float | None:
+        """The longest wait of a task at the head of its session; None if nothing can be promised."""
+        line = self._device(device)
+        return line.spec.promised_wait_s(max(line.spec.shares, self._taken(line)))
+
+    def longest_wait_s(self, device: str, session: str) -> float | None:
+        """The longest that a new task of a session can wait, behind its other tasks; None if nobody can say."""
+        line, entry = self._device(device), self._sessions[session]
+        own = self._before(line, entry)
+        if line.owner == session:
+            limits_s = [limit_s for task in own if (limit_s := task.submitted.time_limit_s) is not None]
+            return sum(limits_s) * (1 + line.spec.retries) if len(limits_s) == len(own) else None
+        turn_s = self.promised_wait_s(device) if entry.is_open else None
+        return None if turn_s is None else turn_s * (len(entry.tasks) + 1) + _execution_s(line.spec, own)
+
+    def _most_shares(
+        self, device: DeviceLine, session: SessionEntry, submitted: Submitted, waited_s: float = 0.0
+    ) -> int | None:
+        """How many sessions may be open for the limit on waiting of a session's last task to be kept for certain.
+
+        None if that does not depend on it, or if the limit cannot be kept for certain anyway.
+        """
+        shares = device.spec.promised_wait_s() is not None and device.owner is None and session.is_open
+        if submitted.max_wait_s is None or not shares:
+            return None
+        left_s = submitted.max_wait_s - waited_s - _execution_s(device.spec, self._before(device, session))
+        most = device.spec.most_shares(left_s / (len(session.tasks) + 1))
+        return most if most >= self._taken(device) else None
+
+    def _before(self, device: DeviceLine, session: SessionEntry) -> list[TaskEntry]:
+        """Tasks of a session that are on the device or queued."""
+        name = session.requested.session
+        running = [task for task in device.executing if self._tasks[task].submitted.session == name]
+        return [self._tasks[task] for task in (*running, *session.tasks)]
+
+    def _taken(self, device: DeviceLine) -> int:
+        """Shares that are in use: by open sessions, and by tasks of closed ones until the device is rid of them."""
+        if (slowest_s := device.spec.slowest_s) is None:
+            return len(device.open)
+        taken = len(device.open)
+        for task in (self._tasks[name].submitted for name in device.executing):
+            if task.session is not None and task.session not in self._sessions:
+                bounded = task.time_limit_s is not None and task.time_limit_s <= slowest_s
+                taken += 1 if bounded else device.spec.shares
+        return taken
 
     def is_idle(self) -> bool:
         """Whether nothing is queued, executing or held on any device."""
@@ -166,3 +223,10 @@ class QueueState:
             return self._devices[name]
         except KeyError:
             raise InputError(f"no QPU is called {name!r}", hint=f"there is: {', '.join(self._devices)}") from None
+
+
+def _execution_s(spec: DeviceSpec, tasks: Sequence[TaskEntry]) -> float:
+    """The longest that tasks of a share can be on a device that promises a wait, one after the other."""
+    limits_s = [task.submitted.time_limit_s for task in tasks]
+    slowest_s = spec.slowest_s or 0.0
+    return sum(slowest_s if limit_s is None else limit_s for limit_s in limits_s) * (1 + spec.retries)

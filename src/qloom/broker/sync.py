@@ -38,9 +38,9 @@ class SyncBrokerClient:
         """Queue a payload."""
         return self._call(self._client.submit(payload, **options))
 
-    def wait(self, task: str) -> View:
+    def wait(self, task: str, **options: Any) -> View:
         """The end of a task."""
-        return self._call(self._client.wait(task))
+        return self._call(self._client.wait(task, **options))
 
     def result(self, task: str) -> Any:
         """The result of a task, once it is done."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from qloom.campaign.cells import expand, published_for
-from qloom.campaign.figures import figures_of
+from qloom.campaign.figures import counted, figures_of
 from qloom.campaign.loadplan import LoadPlan
 from qloom.campaign.model import Campaign, Label
 from qloom.campaign.plans import Conditions, plan_for
@@ -63,7 +63,8 @@ def _errors(campaign: Campaign, name: str, wanted: Mapping[str, Label]) -> Vecto
             if isinstance(plan, LoadPlan):
                 raise InputError(f"campaign {name}: cells with a workload cannot be calibrated")
             got = figures_of(execute(plan, in_memory=True).events, campaign.quirks)
-            errors += [_weighed(got[figure], figure, known) for figure in campaign.figures if figure in known]
+            told = [figure for figure in campaign.figures if figure in known]
+            errors += [_weighed(counted(got, figure), figure, known) for figure in told]
     return np.array(errors)
 
 

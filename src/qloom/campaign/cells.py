@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from qloom.campaign.model import Calibrated, Campaign, Label, Setting
 from qloom.campaign.read import included, resolve
 from qloom.campaign.workload import figures_for
-from qloom.errors import InputError
+from qloom.errors import InputError, closest
 from qloom.strategies import parse_strategy
 
 PARAMETER = "parameters."
@@ -148,13 +148,17 @@ def _require_map(campaign: Campaign, name: str) -> None:
 
 
 def _require_options(cells: list[Cell], name: str) -> None:
-    names = [name for cell in cells for name in cell.setting.strategy_names]
+    """Options are for strategies of the campaign, and those that they have."""
+    spelled = list(dict.fromkeys(part for cell in cells for part in cell.setting.strategies.split(",")))
+    known = list(dict.fromkeys([*spelled, *(part.partition("+")[0] for part in spelled)]))
     for strategy, options in ((key, value) for cell in cells for key, value in cell.setting.options.items()):
-        if strategy not in names:
-            continue  # options for a strategy that --strategies may bring in later
-        unknown = [option for option in options if option not in parse_strategy(strategy)[0].options]
-        if unknown:
-            raise InputError(f"campaign {name}: strategy {strategy} has no option {unknown[0]!r}")
+        if strategy not in known:
+            hint = closest(strategy, known) or f"there are {', '.join(spelled)}"
+            raise InputError(f"campaign {name}: options for {strategy!r}, a strategy of no cell", hint=hint)
+        has = parse_strategy(strategy)[0].options
+        if unknown := [option for option in options if option not in has]:
+            hint = f"{closest(unknown[0], has)} it has {', '.join(has) or 'none'}".strip()
+            raise InputError(f"campaign {name}: strategy {strategy} has no option {unknown[0]!r}", hint=hint)
 
 
 def published_for(campaign: Campaign, cell: Cell) -> dict[str, float]:

@@ -8,7 +8,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from qloom.campaign.cells import published_for
-from qloom.campaign.formats import HEADINGS
+from qloom.campaign.formats import AS_IT_COUNTS, HEADINGS
 from qloom.campaign.rows import Result, Results
 from qloom.campaign.statistics import spread_of
 from qloom.errors import InputError
@@ -83,8 +83,9 @@ def bars(results: Results, kind: str, *, transparent: bool = False) -> bytes:
         panels = figure.subplots(len(figures), 1, squeeze=False)[:, 0]
         for axes, name in zip(panels, figures, strict=True):
             _draw_bars(axes, results, name)
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=8, frameon=False)
+        legends = [panel.get_legend_handles_labels() for panel in panels]
+        named = {label: handle for handles, labels in legends for handle, label in zip(handles, labels, strict=True)}
+        figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=8, frameon=False)
         return saved(figure, kind, transparent=transparent)
 
 
@@ -107,6 +108,10 @@ def _draw_bars(axes: Axes, results: Results, figure: str) -> None:
             label = "" if result.strategy in named else result.strategy
             axes.bar(x, found.mean, width * 0.92, color=colours[result.strategy], label=label)
             named[result.strategy] = True
+            if (height := result.as_published(figure)) != found.mean:
+                label = "" if AS_IT_COUNTS in named else AS_IT_COUNTS
+                axes.bar(x, height, width * 0.92, fill=False, edgecolor=INK, linestyle=":", label=label)
+                named[AS_IT_COUNTS] = True
             if found.n > 1:
                 axes.errorbar(x, found.mean, found.ci95, color=INK, linewidth=0.8, capsize=2)
             known = published_for(results.campaign, result.cell).get(figure)

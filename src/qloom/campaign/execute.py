@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from qloom.campaign.cells import Cell, expand
 from qloom.campaign.loadplan import LoadPlan
-from qloom.campaign.manifest import manifest_of
+from qloom.campaign.manifest import commit, manifest_of
 from qloom.campaign.plans import plan_for
 from qloom.campaign.store import Asked, Store
 from qloom.errors import JobError, JournalError
@@ -37,6 +37,7 @@ def carry_out(asked: Asked, told: Told, listener: Callable[[Event], None] | None
     pieces = pieces_of(asked)
     store = Store(asked.directory)
     store.begin(asked, manifest_of(asked))
+    code = commit()
     failed: list[str] = []
     for place, (cell, repeat, plan) in enumerate(pieces):
         with store.claim(cell.id, repeat) as is_mine:
@@ -48,7 +49,7 @@ def carry_out(asked: Asked, told: Told, listener: Callable[[Event], None] | None
             if outcome.errors:
                 failed.append(f"{cell.id}, repeat {repeat + 1} ({outcome.run}): {outcome.errors[0]}")
             else:
-                store.add(cell.id, repeat, outcome.run)
+                store.add(cell.id, repeat, outcome.run, code)
     told(len(pieces), len(pieces), "")
     if failed:
         raise JobError(f"{len(failed)} of {len(pieces)} cells failed; {failed[0]}", hint="run it again to retry them")

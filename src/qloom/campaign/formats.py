@@ -14,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from qloom.campaign.cells import calibrated_of
+from qloom.campaign.figures import AS_PUBLISHED
+from qloom.campaign.manifest import as_list
 from qloom.campaign.rows import Results, claims_of, differences_of, report_of, rows_of
 
 Column = tuple[str, str]  # the key of a row, and its heading
@@ -21,11 +23,13 @@ Column = tuple[str, str]  # the key of a row, and its heading
 TERMINAL = 80
 TELLING_SD = 0.01  # published deviations that are smaller take room and say little
 WRAPPED = ("claim",)
+AS_IT_COUNTS = "as the paper counts"
 CLAIM_COLUMNS = [
     ("claim", "claim"),
     ("published_percent", "paper says"),
     ("of_published_table", "its table"),
-    ("percent", "here"),
+    (f"{AS_PUBLISHED}percent", "as it counts"),
+    ("percent", "honest"),
 ]
 HEADINGS = {
     "wall_s": "wall s",
@@ -51,18 +55,18 @@ HEADINGS = {
 }
 
 
-def columns_of(results: Results) -> list[Column]:
-    """Key and heading of what a reader sees: axes, figures, and what was published."""
+def columns_of(results: Results, figures: Sequence[str] | None = None) -> list[Column]:
+    """Key and heading of what a reader sees: axes, and figures with what was published; all, or some of them."""
     rows = rows_of(results)
-    scaled = results.asked.conditions.scale != 1
     columns = [(axis, axis) for axis in results.results[0].cell.axes]
-    for figure in results.campaign.figures:
+    for figure in figures or results.campaign.figures:
         short = figure.removesuffix("_s")
         columns.append((figure, HEADINGS[figure]))
-        beside = [(f"{short}_ratio", "ratio"), (f"published_{short}_ratio", "paper")]
-        if not scaled:
-            beside = [(f"published_{figure}", "paper"), (f"{short}_error", "diff %")]
-        columns += [column for column in beside if any(column[0] in row for row in rows)]
+        beside = {f"{AS_PUBLISHED}{figure}": AS_IT_COUNTS, f"published_{figure}": "paper", f"{short}_error": "diff %"}
+        if results.asked.conditions.scale != 1:
+            ratios = (f"{short}_ratio", f"{AS_PUBLISHED}{short}_ratio", f"published_{short}_ratio")
+            beside = dict(zip(ratios, ("ratio", AS_IT_COUNTS, "paper"), strict=True))
+        columns += [column for column in beside.items() if any(column[0] in row for row in rows)]
     return columns
 
 
@@ -86,7 +90,7 @@ def as_text(results: Results) -> Group:
     """Tables that fit a terminal; what does not fit is left to the other formats."""
     parts: list[Any] = []
     if not results.campaign.claims:  # their cells are tables of the campaigns that they come from
-        parts += _rich(results.campaign.title, columns_of(results), rows_of(results))
+        parts += _tables(results)
     if differences := telling_differences(results):
         parts += _rich("Differences, paired by seed", difference_columns(differences), differences)
     if claims := claims_of(results):
@@ -96,11 +100,21 @@ def as_text(results: Results) -> Group:
     return Group(*parts)
 
 
+def _tables(results: Results) -> list[Any]:
+    """One table; if the paper counts in its own way, one for each figure, so that both ways have room."""
+    title, rows = results.campaign.title, rows_of(results)
+    if not results.campaign.quirks:
+        return _rich(title, columns_of(results), rows)
+    apart = [part for figure in results.campaign.figures for part in _rich(None, columns_of(results, [figure]), rows)]
+    return [Text(title), *apart]
+
+
 def printed(results: Results) -> str:
-    """The text as it is written to a file."""
+    """The text as it is written to a file, with the manifest."""
     console = Console(file=io.StringIO(), width=TERMINAL, highlight=False)
     with console.capture() as captured:
         console.print(as_text(results))
+        console.print(Text(f"\nManifest\n{as_manifest(results)}"), end="")
     return captured.get()
 
 
@@ -119,15 +133,19 @@ def remarks(results: Results) -> list[str]:
     """What a reader has to know about the figures."""
     campaign, manifest = results.campaign, results.manifest
     lines = [f"source: {campaign.published.source}"] if campaign.published else []
-    lines += [f"quirk on: {name}: {meaning}" for name, meaning in manifest["quirks"].items()]
+    lines += [f"{AS_IT_COUNTS}: {meaning} ({name})" for name, meaning in manifest["quirks"].items()]
+    if manifest["quirks"] and campaign.published and results.asked.conditions.scale == 1:
+        lines.append(f"diff %: {AS_IT_COUNTS}, against the paper; all other figures are honest")
     if results.asked.part:
         lines.append(f"calibrated to: {results.asked.part}")
     if results.asked.conditions.scale != 1:
         lines.append(f"times scaled by {results.asked.conditions.scale:g}; ratios are to {campaign.baseline}")
+    if len(commits := manifest["commit"]) > 1:
+        lines.append(f"cells were run with {len(commits)} versions of the code: {', '.join(commits)}")
     return lines
 
 
-def _rich(title: str, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+def _rich(title: str | None, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> list[Any]:
     """A table no wider than a terminal, and a line that names what had no room."""
     shown_columns = list(_that_fit(columns, rows))
     table = Table(title=title, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
@@ -180,15 +198,14 @@ def as_markdown(results: Results) -> str:
         rows = [{"name": n, "value": f"{entry.value:g}", "origin": entry.origin} for n, entry in calibrated.items()]
         parts += ["## Calibration\n", _markdown([(key, key) for key in rows[0]], rows)]
     parts += ["## Manifest\n"]
-    parts += [f"- {name}: {_plain(value)}" for name, value in results.manifest.items() if name != "calibration"]
-    parts += [f"- {line}" for line in remarks(results) if not line.startswith("quirk")]
+    parts += [as_manifest(results).rstrip()]
+    parts += [f"- {line}" for line in remarks(results) if not line.startswith(AS_IT_COUNTS)]
     return "\n".join(parts) + "\n"
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, dict):
-        return "; ".join(f"{key} ({item})" for key, item in value.items()) or "none"
-    return ", ".join(str(item) for item in value) if isinstance(value, list) else str(value)
+def as_manifest(results: Results) -> str:
+    """How the figures were made, as a list for a page that keeps them."""
+    return as_list({name: value for name, value in results.manifest.items() if name != "calibration"})
 
 
 def _markdown(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> str:

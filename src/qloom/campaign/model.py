@@ -42,7 +42,7 @@ LOAD_FIGURES = (  # of cells that have a workload
 )
 FIGURES = tuple(dict.fromkeys((*JOB_FIGURES, *LOAD_FIGURES)))
 Figure = Literal[FIGURES]  # type: ignore[valid-type]  # the names above
-QUIRKS = {  # ways of accounting of a paper, and what they mean
+QUIRKS = {  # ways of counting of a paper, and what they mean
     "baseline-double-is-a-sum": "two jobs under offload count as the sum of their own wall times",
     "workflow-bills-used-nodes": "a step of a workflow is billed for the nodes that ran a task, not for all it held",
 }
@@ -70,7 +70,7 @@ class Setting(Checked):
     strategy: Text | None = Field(default=None, description="As on the command line: malleable, malleable+share.")
     engine: Text | None = Field(default=None, description="Who runs the steps of workflow: streamflow, or qloom.")
     options: dict[str, dict[str, FiniteFloat]] = Field(
-        default_factory=dict, description="Options of strategies, by the name of the strategy."
+        default_factory=dict, description="Options of strategies, by name: workflow, or workflow+share alone."
     )
     world: Text | None = Field(default=None, description="Where it runs; virtual unless given.")
     jobs: int | None = Field(default=None, ge=1, description="Jobs at once.")
@@ -111,10 +111,9 @@ class Setting(Checked):
         """The strategy of its jobs, or those that they take in turn."""
         return self.strategy or USUAL_STRATEGY
 
-    @property
-    def strategy_names(self) -> list[str]:
-        """The same one by one, without how they hold the QPU."""
-        return list(dict.fromkeys(part.partition("+")[0] for part in self.strategies.split(",")))
+    def options_of(self, strategy: str) -> dict[str, float]:
+        """Those given for a strategy however it holds the QPU (`workflow`), then those for this spelling alone."""
+        return {**self.options.get(strategy.partition("+")[0], {}), **self.options.get(strategy, {})}
 
     def changed_by(self, other: Setting) -> Setting:
         """This setting with what the other one says on top; tables are merged."""
@@ -166,7 +165,7 @@ class Claim(Checked):
         """How the percentage is computed."""
         one, other = (" ".join(str(value) for value in cell.values()) for cell in (self.of, self.than))
         whole = other if self.relative_to == "than" else one
-        return f"|{other} - {one}| / {whole}"
+        return f"({other} - {one}) / {whole}"
 
 
 class Campaign(Checked):
@@ -191,7 +190,10 @@ class Campaign(Checked):
         description="Columns of the report; of workloads unless given: hybrid_turnaround_s, rigid_wait_s.",
     )
     baseline: Text | None = Field(default=None, description="The strategy that others are compared with.")
-    quirks: list[Quirk] = Field(default_factory=list, description="Ways of accounting of a paper; none unless given.")
+    quirks: list[Quirk] = Field(
+        default_factory=list,
+        description="How the paper counts, if not honestly; such figures are told beside the honest ones.",
+    )
     calibrated: dict[str, Calibrated] = Field(default_factory=dict)
     calibrate: dict[str, dict[str, Label]] = Field(
         default_factory=dict, description="Parts of the published table that a fit can be limited to, by name."

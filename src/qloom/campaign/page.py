@@ -8,7 +8,15 @@ from typing import Any
 
 from qloom.campaign.cells import calibrated_of
 from qloom.campaign.charts import TIMELINES_AT_MOST, bars, drawing_of, nodes_over_time, telling
-from qloom.campaign.formats import CLAIM_COLUMNS, Column, columns_of, difference_columns, shown, telling_differences
+from qloom.campaign.formats import (
+    CLAIM_COLUMNS,
+    Column,
+    columns_of,
+    difference_columns,
+    shown,
+    telling_differences,
+)
+from qloom.campaign.manifest import plain
 from qloom.campaign.rows import Results, claims_of, rows_of
 from qloom.journal.looks import INK
 from qloom.journal.page import Table, page
@@ -80,7 +88,7 @@ def _remark(text: str | None) -> str:
 
 def _manifest(results: Results) -> str:
     calibrated = calibrated_of(results.campaign)
-    lines = [(name, value) for name, value in results.manifest.items() if name != "calibration"]
+    lines = [(name, plain(value)) for name, value in results.manifest.items() if name != "calibration"]
     lines += [(name, f"{entry.value:g} ({entry.origin})") for name, entry in calibrated.items()]
     entries = "\n".join(f"<dt>{escape(str(name))}</dt><dd>{escape(str(value))}</dd>" for name, value in lines)
     return f"<h2>Manifest and calibration</h2>\n<dl>\n{entries}\n</dl>\n"

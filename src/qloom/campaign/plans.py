@@ -51,7 +51,7 @@ def plan_for(cell: Cell, seed: int, repeat: int, under: Conditions) -> Plan | Lo
     overheads = dict(setting.overheads) if under.overheads is None else dict(under.overheads)
     grow_s = overheads.get("grow_s", 0.0)
     own_seed = seed + SEED_DISTANCE * repeat
-    options = _options(setting, under.scale, grow_s)
+    options = _options(cell, under.scale, grow_s)
     if setting.workload:
         if world != "virtual" or under.scale != 1:
             raise InputError(f"{cell.id}: a workload runs in virtual time, and as it is", hint="--world virtual")
@@ -108,10 +108,10 @@ def _scaled(value: Any, scale: float) -> Any:
     return round(value * scale, 6)
 
 
-def _options(setting: Setting, scale: float, grow_s: float) -> dict[str, float]:
+def _options(cell: Cell, scale: float, grow_s: float) -> dict[str, float]:
     """Those of the strategies of the cell; a patience that is scaled down still lets a growth succeed."""
-    names = setting.strategy_names
-    options = {key: value for name in names for key, value in setting.options.get(name, {}).items()}
+    names = cell.setting.strategies.split(",")
+    options = _shared_options(cell, names)
     if scale == 1:
         return options
     usual = {key: value for name in names for key, value in parse_strategy(name)[0].options.items()}
@@ -119,6 +119,19 @@ def _options(setting: Setting, scale: float, grow_s: float) -> dict[str, float]:
     if "patience_s" in scaled:
         scaled["patience_s"] = max(scaled["patience_s"], PATIENCE_GROWTHS * grow_s)
     return {**options, **scaled}
+
+
+def _shared_options(cell: Cell, names: list[str]) -> dict[str, float]:
+    """Jobs of one run that take strategies in turn have the same options: what is for some of them is refused."""
+    own = {name: cell.setting.options_of(name) for name in names}
+    shared = {key: value for options in own.values() for key, value in options.items()}
+    for key, value in shared.items():
+        for name in names:
+            its = own[name].get(key, parse_strategy(name)[0].options.get(key, value))
+            if its != value:
+                clash = f"option {key} is {its:g} for {name} and {value:g} for another strategy of the same run"
+                raise InputError(f"{cell.id}: {clash}", hint="jobs that take strategies in turn share their options")
+    return shared
 
 
 def _site(setting: Setting, overheads: dict[str, float]) -> Site:

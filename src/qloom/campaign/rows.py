@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qloom.campaign.cells import Cell, calibrated_of, expand, published_for
-from qloom.campaign.figures import figures_of
+from qloom.campaign.figures import AS_PUBLISHED, counted, figures_of
 from qloom.campaign.model import Campaign
 from qloom.campaign.statistics import spread_of
 from qloom.campaign.store import Asked, Store
@@ -32,6 +32,10 @@ class Result:
     def mean(self, figure: str) -> float:
         """Over all repeats."""
         return spread_of([figures[figure] for figures in self.figures]).mean
+
+    def as_published(self, figure: str) -> float:
+        """The same, counted as the paper counts."""
+        return spread_of([counted(figures, figure) for figures in self.figures]).mean
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ def read_results(store: Store) -> Results:
             if missing := [figure for figure in campaign.figures if figure not in found]:
                 raise JournalError(f"{cell.id}: no job of {run} tells {missing[0]}", hint="a workload of more jobs")
         results.append(Result(cell, runs, figures))
-    return Results(asked, campaign, results, store.manifest())
+    return Results(asked, campaign, results, {**store.manifest(), "commit": store.commits()})
 
 
 def rows_of(results: Results) -> list[dict[str, Any]]:
@@ -100,9 +104,12 @@ def _beside(results: Results, result: Result) -> dict[str, Any]:
             if f"{figure}_sd" in known:
                 told[f"published_{figure}_sd"] = known[f"{figure}_sd"]
             if results.asked.conditions.scale == 1:
-                told[f"{short}_error"] = round(result.mean(figure) / known[figure] - 1, 6)
+                told[f"{short}_error"] = round(result.as_published(figure) / known[figure] - 1, 6)
         if base is not None and base.mean(figure):
             told[f"{short}_ratio"] = round(result.mean(figure) / base.mean(figure), 6)
+            if f"{AS_PUBLISHED}{figure}" in result.figures[0]:
+                ratio = result.as_published(figure) / base.as_published(figure)
+                told[f"{AS_PUBLISHED}{short}_ratio"] = round(ratio, 6)
             if figure in known and figure in known_base:
                 told[f"published_{short}_ratio"] = round(known[figure] / known_base[figure], 6)
     if known and results.asked.part is not None:
@@ -153,14 +160,16 @@ def claims_of(results: Results) -> list[dict[str, Any]]:
     rows = []
     for claim in results.campaign.claims:
         pair = [next(r for r in results.results if r.cell.matches(wanted)) for wanted in (claim.of, claim.than)]
-        got = _percent([result.mean(claim.figure) for result in pair], claim.relative_to)
+        honest = _percent([result.mean(claim.figure) for result in pair], claim.relative_to)
+        got = _percent([result.as_published(claim.figure) for result in pair], claim.relative_to)
         known = [published_for(results.campaign, result.cell).get(claim.figure) for result in pair]
         rows.append(
             {
                 "claim": claim.claim,
                 "published_percent": claim.percent,
                 "of_published_table": None if None in known else round(_percent(known, claim.relative_to), 2),
-                "percent": round(got, 2),
+                f"{AS_PUBLISHED}percent": round(got, 2),
+                "percent": round(honest, 2),
                 "difference": round(got - claim.percent, 2),
                 "figure": claim.figure,
                 "definition": claim.definition(),
@@ -172,7 +181,7 @@ def claims_of(results: Results) -> list[dict[str, Any]]:
 
 def _percent(pair: list[Any], relative_to: str) -> float:
     one, other = map(float, pair)
-    return 100 * abs(other - one) / (other if relative_to == "than" else one)
+    return 100 * (other - one) / (other if relative_to == "than" else one)
 
 
 def report_of(results: Results) -> dict[str, Any]:

@@ -88,14 +88,21 @@ class Store:
         return read
 
     def done(self) -> dict[tuple[str, int], str]:
-        """Cell and repeat -> the run; a torn last line counts as nothing, and so does a run that was removed."""
+        """Cell and repeat -> the run."""
+        return {(entry["cell"], entry["repeat"]): entry["run"] for entry in self._cells()}
+
+    def commits(self) -> list[str]:
+        """The versions of the code that the cells were run with, in the order in which they came."""
+        return list(dict.fromkeys(entry.get("commit", "unknown") for entry in self._cells()))
+
+    def _cells(self) -> list[dict[str, Any]]:
+        """Cells that are done; a torn last line counts as nothing, and so does a run that was removed."""
         try:
             lines = (self.directory / CELLS).read_bytes().split(b"\n")[:-1]
         except FileNotFoundError:
-            return {}
+            return []
         entries = [json.loads(line) for line in lines]
-        kept = [entry for entry in entries if (runs_directory() / entry["run"] / FILE_NAME).exists()]
-        return {(entry["cell"], entry["repeat"]): entry["run"] for entry in kept}
+        return [entry for entry in entries if (runs_directory() / entry["run"] / FILE_NAME).exists()]
 
     @contextmanager
     def claim(self, cell: str, repeat: int) -> Iterator[bool]:
@@ -108,14 +115,15 @@ class Store:
         finally:
             os.close(file)
 
-    def add(self, cell: str, repeat: int, run: str) -> None:
+    def add(self, cell: str, repeat: int, run: str, commit: str) -> None:
         """A cell is done: on the disk before this returns."""
         file = os.open(self.directory / CELLS, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             whole = (self.directory / CELLS).read_bytes()
             os.ftruncate(file, whole.rfind(b"\n") + 1)  # a line that was torn by a crash
-            os.write(file, json.dumps({"cell": cell, "repeat": repeat, "run": run}).encode() + b"\n")
+            line = {"cell": cell, "repeat": repeat, "run": run, "commit": commit}
+            os.write(file, json.dumps(line).encode() + b"\n")
             os.fsync(file)
         finally:
             os.close(file)

@@ -87,9 +87,6 @@ def run(
     repeats: Annotated[
         int | None, typer.Option(help="How often each cell is run. [default: as the campaign says]")
     ] = None,
-    quirks: Annotated[
-        bool, typer.Option("--quirks/--no-quirks", help="Account as the campaign says the paper did, or honestly.")
-    ] = True,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -105,8 +102,6 @@ def run(
     name, raw = read_raw(campaign)
     if repeats is not None:
         raw["repeats"] = repeats
-    if not quirks:
-        raw["quirks"] = []
     measured = read_site(overheads) if overheads is not None else None
     values = fit(raw, name, calibrate) if calibrate is not None else {}
     asked = Asked(name, raw, Conditions(world, parse_scale(scale), measured), calibrate, values)
@@ -129,7 +124,8 @@ def run(
 def report(
     campaign: DoneArgument = "last",
     kind: Annotated[
-        str, typer.Option("--format", "-f", help="text, csv, json, md or html; or the suffix of the file says.")
+        str,
+        typer.Option("--format", "-f", help="text, csv, json, md, html or manifest; or the suffix of the file says."),
     ] = "",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; else it is printed.")] = None,
 ) -> None:
@@ -153,12 +149,14 @@ def report(
             text = formats.as_json(results)
         case "markdown" | "md":
             text = formats.as_markdown(results)
+        case "manifest":
+            text = formats.as_manifest(results)
         case "html":
             from qloom.campaign.page import page_of
 
             text = page_of(results)
         case _:
-            raise InputError(f"no format is called {kind!r}", hint="text, csv, json, md or html")
+            raise InputError(f"no format is called {kind!r}", hint="text, csv, json, md, html or manifest")
     if output is not None:
         write_view(output, text.encode())
         print(output)

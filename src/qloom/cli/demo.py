@@ -87,7 +87,7 @@ def _draw(rows: dict[str, list[dict[str, Any]]], output: Path) -> None:
         for row in world_rows
     ]
     titles = {"local": "On this machine", "virtual": "In virtual time"}
-    left_out = ("run", "world", "jobs")  # the same in every row of a table, or of no use on a page
+    left_out = ("run", "world", "jobs", "state")  # the same in every row of a table, or of no use on a page
     tables_shown = [
         (titles[world], [{name: row[name] for name in row if name not in left_out} for row in table])
         for world, table in rows.items()

@@ -28,6 +28,7 @@ from qloom.load.source import Source
 from qloom.load.swf import write_results_swf, write_swf
 from qloom.schedulers import POLICIES
 
+DEFAULT_LOAD = 0.7
 FIGURES = (".png", ".svg", ".pdf")
 
 app = typer.Typer(help="Simulate a cluster under load: hybrid jobs among rigid ones.", no_args_is_help=True)
@@ -36,7 +37,18 @@ Trace = Annotated[Path | None, typer.Argument(help="A trace in SWF. Left out: jo
 SidecarFile = Annotated[Path | None, typer.Option("--sidecar", help="Hybrid phases and gres of the trace's jobs.")]
 JobCount = Annotated[int | None, typer.Option("--jobs", help="How many jobs. [default: all of the trace, or 2000]")]
 Nodes = Annotated[int | None, typer.Option(help="Nodes of the first partition. [default: 256]")]
-Arrivals = Annotated[str, typer.Option(help="trace (scaled), poisson, or closed (users wait for their last job).")]
+Arrivals = Annotated[
+    str | None,
+    typer.Option(
+        help="trace, poisson, or closed (users wait for their last job). [default: those of the trace, else poisson]"
+    ),
+]
+LoadFactor = Annotated[
+    str | None,
+    typer.Option(
+        "--load", help="Load factor, or several: 0.5,0.7,0.9. [default: that of the trace ('trace'), else 0.7]"
+    ),
+]
 HybridShare = Annotated[str, typer.Option("--hybrid", help="Share of the jobs that are hybrid: 20%.")]
 Mix = Annotated[
     str, typer.Option(help=f"Kinds of hybrid jobs with weights, of {', '.join(KINDS)}: classical=2,quantum.")
@@ -68,8 +80,24 @@ def _share(text: str, what: str) -> float:
         raise InputError(f"{what}: {text!r} is no share", hint="20%, or 0.2") from None
 
 
-def _loads(text: str) -> list[float | None]:
+def _arrivals(name: str | None, *, has_trace: bool) -> str:
+    """A trace keeps its arrivals unless others are asked for; jobs of the model have none."""
+    if name == "trace" and not has_trace:
+        raise InputError("--arrivals trace: the model has no arrivals of its own", hint="name a trace, or poisson")
+    return name or ("trace" if has_trace else "poisson")
+
+
+def _loads(text: str | None, arrivals: str, *, has_trace: bool) -> list[float | None]:
+    """Load factors; None: whatever the arrivals make."""
+    if arrivals == "closed":
+        if text is not None:
+            raise InputError("users of a closed loop make the load, it cannot be set", hint="--users, --think-s")
+        return [None]
+    if text is None:
+        return [None if has_trace else DEFAULT_LOAD]
     if text == "trace":
+        if not has_trace:
+            raise InputError("--load trace: there is no trace", hint="name one, or a load factor: --load 0.7")
         return [None]
     try:
         loads = [float(part) for part in text.split(",")]
@@ -105,8 +133,8 @@ def run(
     sidecar: SidecarFile = None,
     jobs: JobCount = None,
     nodes: Nodes = None,
-    load: Annotated[str, typer.Option(help="Load factor, or several: 0.5,0.7,0.9; trace: as it is.")] = "0.7",
-    arrivals: Arrivals = "poisson",
+    load: LoadFactor = None,
+    arrivals: Arrivals = None,
     users: Annotated[int, typer.Option(help="Users of a closed loop.")] = 20,
     think_s: Annotated[float, typer.Option(help="Their mean pause between two jobs.")] = 600.0,
     policy: Annotated[str, typer.Option(help=f"{', '.join(POLICIES)}, or module:Class of your own.")] = "easy",
@@ -140,7 +168,8 @@ def run(
     """Run a workload and measure what it does to hybrid and rigid jobs. Once for each load and strategy."""
     place = values.make_site(site, nodes if nodes is not None or site is not None else 256, qpu, overheads)
     source = Source(trace, sidecar, jobs)
-    names, loads = values.parse_strategies(strategy), _loads(load)
+    arriving = _arrivals(arrivals, has_trace=trace is not None)
+    names, loads = values.parse_strategies(strategy), _loads(load, arriving, has_trace=trace is not None)
     options = values.parse_options(option)
     values.require_known(options, names)
     if (swf is not None or csv is not None) and (len(names) * len(loads) > 1 or until_ci is not None):
@@ -157,7 +186,7 @@ def run(
         mix=parse_mix(mix),
         hybrid_longest_s=hybrid_longest * 3600,
         hybrid_largest=hybrid_largest,
-        arrivals=arrivals,
+        arrivals=arriving,
         users=users,
         think_s=think_s,
         partitions=_counts(partition, "partition"),
@@ -170,7 +199,7 @@ def run(
     rows: list[Row] = []
     with Console(stderr=True).status("") as status:
         for factor, name in product(loads, names):
-            what = f"load {'of the trace' if factor is None else factor}, {name}"
+            what = name if factor is None else f"load {factor}, {name}"
             status.update(what)
             wanted = replace(plain, load=factor, strategy=name, options=values.options_for(name, options))
 
@@ -208,7 +237,7 @@ def make(
     sidecar: Annotated[Path | None, typer.Option(help="Hybrid phases go here, one JSON object per line.")] = None,
     jobs: Annotated[int, typer.Option(help="How many jobs.")] = 2000,
     nodes: Annotated[int, typer.Option(help="Nodes of the cluster that they are for.")] = 256,
-    load: Annotated[float, typer.Option(help="Load factor.")] = 0.7,
+    load: Annotated[float, typer.Option(help="Load factor.")] = DEFAULT_LOAD,
     hybrid: HybridShare = "0%",
     mix: Mix = "balanced",
     hybrid_longest: Longest = 4.0,

@@ -26,7 +26,7 @@ def many(rows: Sequence[Row]) -> Table:
         cells = [metrics.hybrid.wait_s, metrics.hybrid.turnaround_s, metrics.rigid.wait_s]
         told = [_hours(cell) for cell in (*cells, *([metrics.harm_s] if metrics.harm_s else []))]
         table.add_row(
-            "trace" if load is None else f"{load:g}",
+            "-" if load is None else f"{load:g}",
             name,
             *told,
             f"{metrics.node_held:.0%}",

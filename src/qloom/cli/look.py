@@ -97,7 +97,8 @@ def show(run: RunArgument = "last", as_json: Json = False, quiet: Quiet = False)
         return
     start = events[0]
     rows = [{**row, "job": row.get("job", "all")} for row in ([*jobs, total] if len(jobs) > 1 else jobs)]
-    title = f"{os.path.basename(start['program'])} under {start['strategy']}, {start['world']}"
+    state = "" if total["state"] == "done" else f" ({total['state']})"
+    title = f"{os.path.basename(start['program'])} under {start['strategy']}, {start['world']}{state}"
     console.print(tables.figures_table(title, rows, first="job"))
     console.print(_waits(jobs))
     if (other := _instead(events, directory)) is not None:

@@ -15,6 +15,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 from typer.main import get_group
 
+from qloom.cli import stall
 from qloom.errors import InputError, QloomError, closest
 from qloom.version import __version__
 
@@ -98,6 +99,7 @@ def qloom(
 def run() -> None:
     """The entry point: errors are one line (or one JSON object), never a traceback."""
     as_json = "--json" in sys.argv
+    stall.watch()
     try:
         code = app(prog_name="qloom", standalone_mode=False)
         if code == 130:  # how typer tells of Ctrl-C

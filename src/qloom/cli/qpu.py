@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from qloom.cli import stall
 from qloom.cli.broker import table
 from qloom.errors import InputError, PayloadError
 
@@ -25,6 +27,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the essential.")]
 TaskArgument = Annotated[str, typer.Argument(help="The id of a task.")]
 
+POLL_S = 30.0  # how often a command that waits for a result says what for
 KINDS = {".qasm": "openqasm3", ".json": "qubo"}
 
 
@@ -101,7 +104,9 @@ def submit(
     shots: Annotated[int, typer.Option(help="How often it is run.")] = 100,
     project: Annotated[str | None, typer.Option(help="The project to charge.")] = None,
     session: Annotated[str | None, typer.Option(help="A session to run in.")] = None,
-    max_wait: Annotated[float | None, typer.Option(help="Seconds that it may wait in the queue.")] = None,
+    max_wait: Annotated[
+        float | None, typer.Option(help="Seconds that it may wait; refused if it may take longer.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the result and print it.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -115,6 +120,7 @@ def submit(
         options = {"device": device, "project": project, "session": session, "max_wait_s": max_wait}
         view = broker.submit(form, **options)
         if wait:
+            broker.wait(view["id"], poll_s=min(stall.quiet_s() or POLL_S, POLL_S), while_waiting=_say_place)
             print(json.dumps(broker.result(view["id"])))
             return
         view = broker.status(view["id"])
@@ -124,6 +130,10 @@ def submit(
         print(view["id"])
     else:
         print(f"{view['id']} on {view['device']}: {_place(view)}")
+
+
+def _say_place(view: dict[str, Any]) -> None:
+    print(f"qloom: {view['id']} on {view['device']}: {_place(view)}", file=sys.stderr, flush=True)
 
 
 def _place(view: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from qloom.broker.technologies import TECHNOLOGIES
 from qloom.cli import tables, values
 from qloom.cli.progress import shown
 from qloom.errors import InputError, QloomError
-from qloom.programs.load import load_program
+from qloom.programs.load import BUILT_IN, Program, load_program
 from qloom.resuming import resume as resume_run
 from qloom.runner import Outcome, Plan, execute
 from qloom.site import Site
@@ -106,7 +106,8 @@ def run(
         plan = choose(plan, shown=not (as_json or quiet))
     with shown(f"{program} under {plan.strategy}", Console(stderr=True), not (as_json or quiet)) as progress:
         outcome = execute(plan, listener=progress)
-    tell(replace(outcome, notes=[*outcome.notes, *plan.program.notes_on(outcome.results)]), as_json, quiet)
+    notes = [*outcome.notes, *plan.program.notes_on(outcome.results)]
+    tell(replace(outcome, notes=notes), as_json, quiet, plan.program)
 
 
 def behind(broker: str | None, place: Site) -> Site:
@@ -166,14 +167,15 @@ def compare(
 
 
 def run_all(plans: list[Plan], *, quiet: bool) -> tuple[list[dict[str, Any]], list[QloomError]]:
-    """Carry out several plans; all are checked before the first one runs."""
+    """Carry out several plans, all checked before the first one runs; rows of those that fail have no figures."""
     for plan in plans:
         plan.check()
     rows, errors = [], []
     for plan in plans:
         with shown(f"{plan.strategy}, {plan.world}", Console(stderr=True), not quiet) as progress:
             outcome = execute(plan, listener=progress)
-        rows.append(tables.row(outcome.events, outcome.run))
+        row = tables.row(outcome.events, outcome.run)
+        rows.append(tables.without_figures(row) if outcome.errors else row)
         errors.extend(outcome.errors)
     return rows, errors
 
@@ -187,7 +189,8 @@ def resume(
     """Go on with a run that was interrupted or failed. What its journal holds is not run again."""
     with shown(f"resuming {run}", Console(stderr=True), not (as_json or quiet)) as progress:
         outcome = resume_run(run, listener=progress, driver=driver)
-    tell(outcome, as_json, quiet)
+    source = outcome.events[0]["program"]
+    tell(outcome, as_json, quiet, load_program(source) if source in BUILT_IN else None)
 
 
 def measure(
@@ -218,8 +221,9 @@ def write_overheads(world: str, site: Site, output: Path | None) -> None:
     print(output)
 
 
-def tell(outcome: Outcome, as_json: bool, quiet: bool) -> None:
-    """Print what came of a run; raises if a job failed."""
+def tell(outcome: Outcome, as_json: bool, quiet: bool, program: Program | None = None) -> None:
+    """Print what came of a run, in the program's words if it has any; raises if a job failed."""
+    summaries: list[str] = []
     rows = [tables.row(outcome.events, outcome.run)]
     if as_json:
         body: dict[str, Any] = {**rows[0], "results": outcome.results}
@@ -227,16 +231,20 @@ def tell(outcome: Outcome, as_json: bool, quiet: bool) -> None:
             body["errors"] = [error.as_dict() for error in outcome.errors]
         print(json.dumps(plain(body)))
     elif not outcome.errors:
-        for result in outcome.results:
-            print(result)
+        for number, result in enumerate(outcome.results, 1):
+            directory = outcome.directory / "output" / f"j{number}" if outcome.directory is not None else None
+            summaries.append(str(result) if program is None else program.summary_of(result, directory))
+            print(summaries[-1])
     wrong_input = any(error.exit_code == 2 for error in outcome.errors)  # then one line says it all
     if not (as_json or quiet or wrong_input):
         console = Console(stderr=True, highlight=False)
         for directory in _files_of(outcome):
-            console.print(f"files: {directory}", markup=False, soft_wrap=True)
+            if not any(str(directory) in summary for summary in summaries):
+                console.print(f"files: {directory}", markup=False, soft_wrap=True)
         for note in outcome.notes:
             console.print(f"note: {note}", markup=False)
-        console.print(tables.figures_table(f"run {outcome.run}", rows))
+        failed = " (failed)" if outcome.errors else ""
+        console.print(tables.figures_table(f"run {outcome.run}{failed}", rows))
     if outcome.errors:
         _fail(outcome.errors, as_json)
 

@@ -26,12 +26,13 @@ def submit(
         typer.Option(help=f"{', '.join(STRATEGIES)}, or auto; also with another hold of the QPU: malleable+share."),
     ] = "offload",
     driver: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="in-job: the first node hosts it. beside: one core of its own. "
-            "chain: none, each phase's job submits the next."
+            "chain: none, each phase's job submits the next. "
+            "[default: chain for strategies that hold nothing between phases, else in-job]"
         ),
-    ] = "in-job",
+    ] = None,
     nodes: Annotated[int | None, typer.Option(help="The most nodes that the job may hold. [default: 3]")] = None,
     settings: running.Set = [],  # noqa: B006  typer makes a new one for each call
     option: running.Option = [],  # noqa: B006
@@ -44,7 +45,7 @@ def submit(
     as_json: running.Json = False,
 ) -> None:
     """Give a run to Slurm and return: no process stays here."""
-    from qloom.submit import script
+    from qloom.submit import script, usual_driver
     from qloom.submit import submit as submit_run
 
     plan = Plan(
@@ -60,6 +61,7 @@ def submit(
         from qloom.cli.advise import choose
 
         plan = choose(plan, shown=not as_json)
+    driver = driver or usual_driver(plan)
     if dry_run:
         print(script(plan, driver), end="")
         return

@@ -10,6 +10,7 @@ from rich.table import Table
 from qloom.journal.accounting import Account, account, read_history
 from qloom.journal.file import Event
 
+UNFINISHED = "unfinished"
 COLUMNS = {  # heading -> figure
     "wall s": "wall_s",
     "node-s held": "node_s_held",
@@ -21,11 +22,24 @@ COLUMNS = {  # heading -> figure
 
 
 def row(events: list[Event], run: str, job: str | None = None) -> dict[str, Any]:
-    """One row of `--json`: what was run, and all figures."""
+    """One row of `--json`: what was run, how that ended, and all figures."""
     start = events[0]
     figures: Account = account(read_history(events), job)
     told = {"strategy": start["strategy"], "world": start["world"], "jobs": start["jobs"], "run": run}
-    return {**told, **({"job": job} if job else {}), **figures.as_dict()}
+    return {**told, **({"job": job} if job else {}), "state": state_of(events, job), **figures.as_dict()}
+
+
+def state_of(events: list[Event], job: str | None = None) -> str:
+    """How a run, or one job of it, ended last: done, failed, interrupted or handed on; `unfinished` if it did not."""
+    end, opening = ("run_ended", "resumed") if job is None else ("job_ended", "job_submitted")
+    own = [event for event in events if event["event"] in (end, opening) and job in (None, event.get("job"))]
+    return str(own[-1].get("state", UNFINISHED)) if own else UNFINISHED
+
+
+def without_figures(row: dict[str, Any]) -> dict[str, Any]:
+    """The row of a run that failed, where it would be compared with runs that did all of their work."""
+    told = ("strategy", "world", "jobs", "run", "job", "state")
+    return {name: value if name in told else None for name, value in row.items()}
 
 
 def figures_table(title: str, rows: list[dict[str, Any]], first: str = "strategy") -> Table:
@@ -35,12 +49,17 @@ def figures_table(title: str, rows: list[dict[str, Any]], first: str = "strategy
     for heading in COLUMNS:
         table.add_column(heading.strip(), justify="right", no_wrap=True)
     for values in rows:
-        table.add_row(str(values[first]), *(_figure(values[figure]) for figure in COLUMNS.values()))
+        cells = [_figure(values[figure]) for figure in COLUMNS.values()]
+        if values["wall_s"] is None:
+            cells[0] = values["state"]
+        table.add_row(str(values[first]), *cells)
     return table
 
 
-def _figure(value: float) -> str:
+def _figure(value: float | None) -> str:
     """One decimal; none for figures so long that the table would not fit."""
+    if value is None:
+        return "-"
     return f"{value:.1f}" if value < 1e6 else f"{value:.0f}"
 
 

@@ -43,14 +43,13 @@ def repair(graph: Graph, values: Mapping[Any, int]) -> Choice:
 
 def cover(points: Points, labels: Labels) -> Labels:
     """Give each point without a cluster the label of the nearest point that has one."""
-    from scipy.spatial import cKDTree
-
     covered = labels != NOISE
     if covered.all() or not covered.any():
         return labels
-    nearest = cKDTree(points[covered]).query(points[~covered])[1]
+    from qloom.clustering.neighbours import nearest
+
     complete = labels.copy()
-    complete[~covered] = labels[covered][nearest]
+    complete[~covered] = labels[covered][nearest(points[covered], points[~covered])]
     return complete
 
 

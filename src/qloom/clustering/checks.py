@@ -18,7 +18,7 @@ PLOTS = (None, "", "png", "svg")
 
 def checked_points(values: Mapping[str, Any]) -> Data:
     """The points to cluster, if all parameters of the program (by their names) are sound."""
-    _require_extra()
+    _require_extra(bool(values["plot"]))
     _require_numbers(values)
     if not all(isinstance(values[name], bool) for name in TRUE_OR_FALSE):
         raise InputError("score, gap and speculate are true or false")
@@ -27,9 +27,10 @@ def checked_points(values: Mapping[str, Any]) -> Data:
     return points
 
 
-def _require_extra() -> None:
-    """Say what workers would only find out later."""
-    missing = [name for name in ("numba", "quitefastmst", "scipy") if find_spec(name) is None]
+def _require_extra(plot: bool) -> None:
+    """Say what workers, or the end of a run, would only find out later."""
+    needed = ("numba", "llvmlite", "quitefastmst", "scipy", *(("matplotlib",) if plot else ()))
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise InputError(f"{', '.join(missing)}: not installed", hint='pip install "qloom[clustering]"')
 

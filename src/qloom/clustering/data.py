@@ -22,11 +22,12 @@ Points = NDArray[np.float64]  # (points, dimensions)
 
 @dataclass(frozen=True)
 class Data:
-    """Points, what to call them, and the labels they came with (for evaluation only)."""
+    """Points, what to call them and their columns, and the labels they came with (for evaluation only)."""
 
     points: Points
     name: str
     truth: NDArray[np.int64] | None = None
+    columns: tuple[str, ...] = ()  # empty if they have no names
 
 
 def load(path: str | Path, label: str | int | None = None) -> Data:
@@ -36,8 +37,8 @@ def load(path: str | Path, label: str | int | None = None) -> Data:
         raise InputError(f"{path}: no such file")
     if path.stat().st_size == 0:
         raise InputError(f"{path}: the file is empty")
-    points, truth = _read_npy(path, label) if path.suffix == ".npy" else _read_csv(path, label)
-    return Data(check(points, str(path)), path.stem, truth)
+    points, truth, names = _read_npy(path, label) if path.suffix == ".npy" else _read_csv(path, label)
+    return Data(check(points, str(path)), path.stem, truth, names)
 
 
 def blobs(count: int, centers: int = 8, seed: int = 0x1337, spread: float = 1.0) -> Data:
@@ -54,7 +55,7 @@ def blobs(count: int, centers: int = 8, seed: int = 0x1337, spread: float = 1.0)
     truth = np.repeat(np.arange(centers), sizes)
     order = np.arange(count)
     random.shuffle(order)
-    return Data(check(points[order], "blobs"), f"blobs-{count}", truth[order])
+    return Data(check(points[order], "blobs"), f"blobs-{count}", truth[order], ("x", "y"))
 
 
 def check(points: NDArray[Any], where: str) -> Points:
@@ -75,18 +76,21 @@ def check(points: NDArray[Any], where: str) -> Points:
     return points
 
 
-def _read_npy(path: Path, label: str | int | None) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
+Table = tuple[NDArray[Any], NDArray[np.int64] | None, tuple[str, ...]]  # points, labels, names of columns
+
+
+def _read_npy(path: Path, label: str | int | None) -> Table:
     try:
         array = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise InputError(f"{path}: not an npy file of numbers: {error}".splitlines()[0]) from None
     if label is None or array.ndim != 2:
-        return array, None
+        return array, None, ()
     column = _column(label, None, array.shape[1], path)
-    return np.delete(array, column, axis=1), _numbered(list(array[:, column]))
+    return np.delete(array, column, axis=1), _numbered(list(array[:, column])), ()
 
 
-def _read_csv(path: Path, label: str | int | None) -> tuple[NDArray[Any], NDArray[np.int64] | None]:
+def _read_csv(path: Path, label: str | int | None) -> Table:
     delimiter, header, width = _shape(path)
     columns = list(range(width))
     truth = None
@@ -96,6 +100,7 @@ def _read_csv(path: Path, label: str | int | None) -> tuple[NDArray[Any], NDArra
         truth = _numbered([row[column] for _, row in _rows(path, delimiter, header, width)])
     if not columns:
         raise InputError(f"{path}: no column is left besides the labels")
+    names = tuple(header[column] for column in columns) if header else ()
     skip = next((number for number, _ in _rows(path, delimiter, header, None)), 1) - 1
     try:
         points = np.loadtxt(
@@ -103,7 +108,7 @@ def _read_csv(path: Path, label: str | int | None) -> tuple[NDArray[Any], NDArra
             quotechar='"',
         )  # fmt: skip
         if not _ragged(path, delimiter, width):
-            return points, truth
+            return points, truth, names
     except ValueError:
         pass
     # numpy is fast, but it passes over ragged rows and cannot say which line is wrong: the slow reader can.
@@ -111,10 +116,17 @@ def _read_csv(path: Path, label: str | int | None) -> tuple[NDArray[Any], NDArra
     for line, row in _rows(path, delimiter, header, width):
         for column in columns:
             if not _is_number(row[column]):
-                name = header[column] if header else str(column + 1)
-                raise InputError(f"{path}, line {line}: column {name} holds {row[column]!r}, not a number")
+                raise _no_number(path, line, row, column, header)
         numbers.append([float(row[column]) for column in columns])
-    return np.array(numbers).reshape(len(numbers), len(columns)), truth
+    return np.array(numbers).reshape(len(numbers), len(columns)), truth, names
+
+
+def _no_number(path: Path, line: int, row: list[str], column: int, header: list[str] | None) -> InputError:
+    """What a field holds instead of a number; a text may be a known label, which clustering must not see."""
+    name, field = header[column] if header else str(column + 1), row[column]
+    by = name if header else str(column)  # as `label` takes it: a name, or a place counted from 0
+    hint = f"if this column holds known labels, keep it out of the points: label={by}" if field else None
+    return InputError(f"{path}, line {line}: column {name} holds {field!r}, not a number", hint=hint)
 
 
 def _shape(path: Path) -> tuple[str | None, list[str] | None, int]:

@@ -32,21 +32,27 @@ def dbscan(points: Points, eps: float, min_pts: int) -> Labels:
     cells = grid(points, eps)
     where = (np.ascontiguousarray(points[cells.order]), cells.starts, cells.keys, cells.rows, cells.reach)
     square = float(eps) * float(eps)
-    core = _core_points(*where, square, min_pts, cells.whole_cells)
+    core = np.zeros(len(points), np.bool_)
+    _mark_core_points(*where, square, min_pts, cells.whole_cells, core)
     parent = np.arange(len(points))
     if cells.whole_cells:
-        _join_by_cell(*where, square, core, parent)
+        cores = np.flatnonzero(core)
+        bounds = np.searchsorted(cores, cells.starts)
+        box = np.empty((2, points.shape[1]))
+        _join_by_cell(where[0][cores], cores, bounds, *where[2:], square, box, parent)
     else:
         _join_by_point(*where, square, core, parent)
-    labels = np.empty(len(points), np.int32)
-    labels[cells.order] = _labels(*where, square, core, parent)
+    found = np.full(len(points), NOISE, np.int32)
+    _label(*where, square, core, parent, found)
+    labels = np.empty_like(found)
+    labels[cells.order] = found
     clustered = labels != NOISE
     labels[clustered] = numbered(labels[clustered])
     return labels
 
 
 @compiled
-def _core_points(
+def _mark_core_points(
     points: NDArray[Any],
     starts: NDArray[Any],
     keys: NDArray[Any],
@@ -55,9 +61,9 @@ def _core_points(
     square: float,
     min_pts: int,
     whole_cells: bool,
-) -> NDArray[Any]:
-    """Which points have enough neighbours; counting stops as soon as they do."""
-    core = np.zeros(len(points), np.bool_)
+    core: NDArray[Any],
+) -> None:
+    """Mark the points that have enough neighbours; counting stops as soon as they do."""
     for cell in range(len(keys)):
         if whole_cells and starts[cell + 1] - starts[cell] >= min_pts:
             core[starts[cell] : starts[cell + 1]] = True
@@ -73,7 +79,6 @@ def _core_points(
                 if found >= min_pts:
                     core[i] = True
                     break
-    return core
 
 
 @compiled
@@ -101,19 +106,21 @@ def _join_by_point(
 @compiled
 def _join_by_cell(
     points: NDArray[Any],
-    starts: NDArray[Any],
+    cores: NDArray[Any],
+    bounds: NDArray[Any],
     keys: NDArray[Any],
     rows: NDArray[Any],
     reach: int,
     square: float,
-    core: NDArray[Any],
+    box: NDArray[Any],
     parent: NDArray[Any],
 ) -> None:
-    """The same where all core points of a cell belong together: one near pair joins two cells."""
-    cores = np.flatnonzero(core)
-    bounds = np.searchsorted(cores, starts)
+    """The same where all core points of a cell belong together: one near pair joins two cells.
+
+    `points` are the core points alone, `cores` their places among all, `bounds` where those of each cell begin.
+    """
     for cell in range(len(keys)):
-        own = points[cores[bounds[cell] : bounds[cell + 1]]]
+        own = points[bounds[cell] : bounds[cell + 1]]
         for i in range(bounds[cell], bounds[cell + 1]):
             parent[cores[i]] = cores[bounds[cell]]
         if len(own) == 0:
@@ -126,18 +133,21 @@ def _join_by_cell(
                 a, b = cores[bounds[cell]], cores[bounds[other]]
                 if find(parent, a) == find(parent, b):
                     continue
-                if _touch(own, points[cores[bounds[other] : bounds[other + 1]]], square):
+                if _touch(own, points[bounds[other] : bounds[other + 1]], square, box):
                     join(parent, a, b)
 
 
 @compiled
-def _touch(own: NDArray[Any], others: NDArray[Any], square: float) -> bool:
+def _touch(own: NDArray[Any], others: NDArray[Any], square: float, box: NDArray[Any]) -> bool:
     """Whether any of some points is within eps of any of some others; those far from the others' box are skipped."""
     dimensions = own.shape[1]
-    low, high = others[0].copy(), others[0].copy()
+    low, high = box[0], box[1]
+    low[:] = np.inf
+    high[:] = -np.inf
     for j in range(len(others)):
-        low = np.minimum(low, others[j])
-        high = np.maximum(high, others[j])
+        for dimension in range(dimensions):
+            low[dimension] = min(low[dimension], others[j, dimension])
+            high[dimension] = max(high[dimension], others[j, dimension])
     for i in range(len(own)):
         to_box = 0.0
         for dimension in range(dimensions):
@@ -152,7 +162,7 @@ def _touch(own: NDArray[Any], others: NDArray[Any], square: float) -> bool:
 
 
 @compiled
-def _labels(
+def _label(
     points: NDArray[Any],
     starts: NDArray[Any],
     keys: NDArray[Any],
@@ -161,9 +171,9 @@ def _labels(
     square: float,
     core: NDArray[Any],
     parent: NDArray[Any],
-) -> NDArray[Any]:
-    """The root of each core point's set, of the nearest core point's for border points, -1 for noise."""
-    labels = np.full(len(points), -1, np.int32)
+    labels: NDArray[Any],
+) -> None:
+    """The root of each core point's set, of the nearest core point's for border points; noise stays as it is."""
     for cell in range(len(keys)):
         for i in range(starts[cell], starts[cell + 1]):
             if core[i]:
@@ -178,4 +188,3 @@ def _labels(
                         if distance <= square and distance < best:
                             best = distance
                             labels[i] = find(parent, j)
-    return labels

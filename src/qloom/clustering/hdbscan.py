@@ -27,22 +27,28 @@ def hdbscan(points: Points, min_size: int, min_pts: int) -> Labels:
     if not 1 <= min_pts < len(points):
         raise InputError(f"HDBSCAN: min_pts must be from 1 to {len(points) - 1}, not {min_pts}")
     lengths, edges = spanning_tree(points, min_pts - 1)
-    children, sizes = _dendrogram(edges.astype(np.int64))
+    count = len(points)
+    children, sizes = np.empty((count - 1, 2), np.int64), np.ones(2 * count - 1, np.int64)
+    _dendrogram(edges.astype(np.int64), np.arange(2 * count - 1), children, sizes)
     positive = lengths[lengths > 0]
     closest = positive[0] if len(positive) else 1.0
-    names = _select(children, sizes, 1.0 / np.maximum(lengths, closest), min_size)
+    cluster_of, inside = np.zeros(2 * count - 1, np.int64), np.ones(2 * count - 1, np.bool_)
+    above = np.full(2 * count, -1, np.int64)
+    born, worth = np.zeros(2 * count), np.zeros(2 * count)
+    density = 1.0 / np.maximum(lengths, closest)
+    clusters = _condense(children, sizes, density, min_size, cluster_of, inside, above, born, worth)
+    top = np.full(clusters, NOISE, np.int64)
+    _select(above, worth, np.zeros(clusters), top)
+    names = top[cluster_of[:count]]
     labels = np.full(len(points), NOISE, np.int32)
     labels[names != NOISE] = numbered(names[names != NOISE])
     return labels
 
 
 @compiled
-def _dendrogram(edges: NDArray[Any]) -> tuple[Any, Any]:
+def _dendrogram(edges: NDArray[Any], parent: NDArray[Any], children: NDArray[Any], sizes: NDArray[Any]) -> None:
     """The two parts of each join (points come first, then joins in their order), and all sizes."""
     count = len(edges) + 1
-    parent = np.arange(2 * count - 1)
-    sizes = np.ones(2 * count - 1, np.int64)
-    children = np.empty((count - 1, 2), np.int64)
     for step in range(count - 1):
         for side in range(2):
             part = edges[step, side]
@@ -52,18 +58,22 @@ def _dendrogram(edges: NDArray[Any]) -> tuple[Any, Any]:
             children[step, side] = part
             parent[part] = count + step
         sizes[count + step] = sizes[children[step, 0]] + sizes[children[step, 1]]
-    return children, sizes
 
 
 @compiled
-def _select(children: NDArray[Any], sizes: NDArray[Any], density: NDArray[Any], min_size: int) -> NDArray[Any]:
-    """The selected cluster of each point, or -1. Parents have larger numbers than their parts: no recursion."""
+def _condense(
+    children: NDArray[Any],
+    sizes: NDArray[Any],
+    density: NDArray[Any],
+    min_size: int,
+    cluster_of: NDArray[Any],
+    inside: NDArray[Any],
+    above: NDArray[Any],
+    born: NDArray[Any],
+    worth: NDArray[Any],
+) -> int:
+    """The innermost cluster of each point; returns how many there are. Parts have smaller numbers than wholes."""
     count = len(children) + 1
-    cluster_of = np.zeros(2 * count - 1, np.int64)
-    inside = np.ones(2 * count - 1, np.bool_)
-    above = np.full(2 * count, -1, np.int64)
-    born = np.zeros(2 * count)
-    worth = np.zeros(2 * count)
     clusters = 1
     for step in range(count - 2, -1, -1):
         node = count + step
@@ -82,13 +92,17 @@ def _select(children: NDArray[Any], sizes: NDArray[Any], density: NDArray[Any], 
                 above[clusters] = own
                 born[clusters] = density[step]
                 clusters += 1
-    below = np.zeros(clusters)
-    selected = np.zeros(clusters, np.bool_)
-    for cluster in range(clusters - 1, 0, -1):
-        selected[cluster] = worth[cluster] >= below[cluster]
+    return clusters
+
+
+@compiled
+def _select(above: NDArray[Any], worth: NDArray[Any], below: NDArray[Any], top: NDArray[Any]) -> None:
+    """The outermost selected cluster around each; a cluster is selected if it is worth more than all inside it."""
+    for cluster in range(len(top) - 1, 0, -1):
         below[above[cluster]] += max(worth[cluster], below[cluster])
-    top = np.full(clusters, -1, np.int64)  # the outermost selected cluster around each
-    for cluster in range(1, clusters):
+    for cluster in range(1, len(top)):
         around = top[above[cluster]]
-        top[cluster] = around if around >= 0 else (cluster if selected[cluster] else -1)
-    return top[cluster_of[:count]]
+        if around >= 0:
+            top[cluster] = around
+        elif worth[cluster] >= below[cluster]:
+            top[cluster] = cluster

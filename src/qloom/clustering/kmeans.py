@@ -17,6 +17,7 @@ from qloom.clustering.overlap import Labels
 from qloom.errors import InputError
 
 STEPS = 300
+RUN = 1024  # points that are assigned at once
 
 
 def kmeans(points: Points, k: int, *, seed: int, starts: int = 3) -> Labels:
@@ -25,25 +26,33 @@ def kmeans(points: Points, k: int, *, seed: int, starts: int = 3) -> Labels:
         raise InputError(f"k-means: k = {k} clusters cannot be made of {len(points)} points")
     random = np.random.default_rng(seed)
     trials = 2 + int(np.log(k))
-    columns = np.ascontiguousarray(points.T)
+    columns = np.array(points.T, order="C")  # always a copy: shared points are read-only
     columns -= columns.mean(axis=1, keepdims=True)
     tolerance = 1e-4 * float(columns.var(axis=1).mean())
-    centers = [_start(columns, k, trials, random.random((k, trials))) for _ in range(starts)]
-    labels: Labels
-    labels, _ = min((_lloyd(columns, start, tolerance, STEPS) for start in centers), key=lambda run: run[1])
-    return labels
+    best, fewest = np.zeros(len(points), np.int32), np.inf
+    for draws in [random.random((k, trials)) for _ in range(starts)]:
+        centers = np.empty((len(columns), k))
+        _start(columns, draws, centers, np.empty((4, len(points))))
+        labels = np.zeros(len(points), np.int32)
+        sums, sizes = np.empty_like(centers), np.empty(k, np.int64)
+        total = _lloyd(columns, centers, tolerance, STEPS, labels, np.empty(len(points)), sums, sizes, np.empty(RUN))
+        if total < fewest:
+            best, fewest = labels, total
+    return best
 
 
 @compiled
-def _start(columns: NDArray[Any], k: int, trials: int, draws: NDArray[Any]) -> NDArray[Any]:
+def _start(columns: NDArray[Any], draws: NDArray[Any], centers: NDArray[Any], scratch: NDArray[Any]) -> None:
     """Greedy k-means++: each new centre is the best of some points drawn by squared distance."""
-    dimensions, count = columns.shape
-    centers = np.empty((dimensions, k))
-    nearest = np.full(count, np.inf)
-    candidate = np.empty(count)
-    chosen = np.empty(count)
+    count = columns.shape[1]
+    k, trials = draws.shape
+    nearest, candidate, chosen, cumulative = scratch[0], scratch[1], scratch[2], scratch[3]
+    nearest[:] = np.inf
     for center in range(k):
-        cumulative = np.cumsum(nearest)
+        total = 0.0
+        for i in range(count):
+            total += nearest[i]
+            cumulative[i] = total
         best = np.inf
         for trial in range(trials if center else 1):
             if center == 0 or cumulative[-1] == 0.0:
@@ -54,10 +63,12 @@ def _start(columns: NDArray[Any], k: int, trials: int, draws: NDArray[Any]) -> N
             potential = _approach(columns, index, nearest, candidate)
             if potential < best:
                 best = potential
-                chosen[:] = candidate
-                centers[:, center] = columns[:, index]
-        nearest[:] = chosen
-    return centers
+                for i in range(count):
+                    chosen[i] = candidate[i]
+                for dimension in range(len(columns)):
+                    centers[dimension, center] = columns[dimension, index]
+        for i in range(count):
+            nearest[i] = chosen[i]
 
 
 @compiled
@@ -77,16 +88,24 @@ def _approach(columns: NDArray[Any], index: int, nearest: NDArray[Any], out: NDA
 
 
 @compiled
-def _lloyd(columns: NDArray[Any], centers: NDArray[Any], tolerance: float, steps: int) -> tuple[Any, float]:
-    """Move centres to the means of their points until they rest."""
+def _lloyd(
+    columns: NDArray[Any],
+    centers: NDArray[Any],
+    tolerance: float,
+    steps: int,
+    labels: NDArray[Any],
+    nearest: NDArray[Any],
+    sums: NDArray[Any],
+    sizes: NDArray[Any],
+    square: NDArray[Any],
+) -> float:
+    """Move centres to the means of their points until they rest; returns the sum of squared distances."""
     dimensions, count = columns.shape
     k = centers.shape[1]
-    labels = np.zeros(count, np.int32)
-    nearest = np.empty(count)
     for _ in range(steps):
-        _assign(columns, centers, labels, nearest)
-        sums = np.zeros((dimensions, k))
-        sizes = np.zeros(k, np.int64)
+        _assign(columns, centers, labels, nearest, square)
+        sums[:] = 0.0
+        sizes[:] = 0
         for i in range(count):
             sizes[labels[i]] += 1
         for dimension in range(dimensions):
@@ -105,21 +124,25 @@ def _lloyd(columns: NDArray[Any], centers: NDArray[Any], tolerance: float, steps
                 nearest[np.argmax(nearest)] = 0.0
         if moved <= tolerance:
             break
-    _assign(columns, centers, labels, nearest)
+    _assign(columns, centers, labels, nearest, square)
     total = 0.0
     for i in range(count):
         total += nearest[i]
-    return labels, total
+    return total
 
 
 @vectorised
-def _assign(columns: NDArray[Any], centers: NDArray[Any], labels: NDArray[Any], nearest: NDArray[Any]) -> None:
+def _assign(
+    columns: NDArray[Any],
+    centers: NDArray[Any],
+    labels: NDArray[Any],
+    nearest: NDArray[Any],
+    square: NDArray[Any],
+) -> None:
     """The nearest centre of each point, in short runs that stay in the cache and fill the vector units."""
     count = columns.shape[1]
-    run = 1024
-    square = np.empty(run)
-    for low in range(0, count, run):
-        length = min(run, count - low)
+    for low in range(0, count, RUN):
+        length = min(RUN, count - low)
         for cluster in range(centers.shape[1]):
             for dimension in range(len(columns)):
                 column = columns[dimension, low : low + length]

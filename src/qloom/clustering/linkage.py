@@ -36,14 +36,15 @@ def cut(joins: Joins, k: int) -> Labels:
     count = len(joins) + 1
     if not 1 <= k <= count:
         raise InputError(f"hierarchical: k = {k} clusters cannot be made of {count} points")
-    return numbered(_roots(np.array(joins), count - k))  # a copy: a shared tree is read-only
+    parent = np.arange(count)
+    _join(np.ascontiguousarray(joins), count - k, parent)
+    return numbered(parent)
 
 
 @compiled
-def _roots(joins: NDArray[Any], steps: int) -> NDArray[Any]:
-    parent = np.arange(len(joins) + 1)
+def _join(joins: NDArray[Any], steps: int, parent: NDArray[Any]) -> None:
+    """Make the first joins; then every entry names its root."""
     for step in range(steps):
         join(parent, joins[step, 0], joins[step, 1])
     for i in range(len(parent)):
         parent[i] = parent[parent[i]]  # parents have smaller numbers, so theirs are roots already
-    return parent

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from qloom.clustering.data import Data, Points
-from qloom.clustering.overlap import NOISE, Labels
-
-DRAWN = 20_000  # points in a picture: more only make it heavier
+from qloom.clustering.data import Data
+from qloom.clustering.overlap import Labels
+from qloom.clustering.picture import draw_result
 
 
 def write_labels(path: Path, labels: Labels) -> None:
@@ -33,37 +32,7 @@ def write_all(folder: Path, data: Data, labels: Labels, result: dict[str, Any], 
     write_labels(folder / "labels.csv", labels)
     if plot:
         score = "" if result["score"] is None else f", silhouette {result['score']:.3f}"
-        draw_clusters(folder / f"clusters.{plot}", data.points, [(f"{data.name}{score}", labels)])
+        title = f"{data.name}: {len(result['sizes'])} clusters{score}"
+        draw_result(folder / f"clusters.{plot}", data, labels, title)
     write_json(folder / "summary.json", {**result, "files": files})
     return files
-
-
-def draw_clusters(path: Path, points: Points, panels: list[tuple[str, Labels]]) -> None:
-    """A scatter plot of the two widest dimensions for each labelling, three in a row; noise is grey."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    every = -(-len(points) // DRAWN)
-    widest = np.sort(np.argsort(-np.ptp(points, axis=0), kind="stable")[:2])
-    x = points[::every, widest[0]]
-    y = points[::every, widest[1]] if len(widest) > 1 else np.zeros(len(x))
-    columns = min(3, len(panels))
-    rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(3.4 * columns, 3.1 * rows), dpi=90, layout="constrained")
-    FigureCanvasAgg(figure)
-    for place, (title, labels) in enumerate(panels, 1):
-        axes = figure.add_subplot(rows, columns, place)
-        shown = labels[::every]
-        palette = "tab10" if shown.max(initial=0) < 10 else "tab20"
-        colours = 10 if palette == "tab10" else 20
-        axes.scatter(x[shown == NOISE], y[shown == NOISE], s=3, c="0.7", linewidths=0, rasterized=True)
-        inside = shown != NOISE
-        axes.scatter(
-            x[inside], y[inside], s=3, c=shown[inside] % colours, cmap=palette, vmin=0, vmax=colours - 1,
-            linewidths=0, rasterized=True,
-        )  # fmt: skip
-        axes.set_title(title, fontsize=9)
-        axes.set_xticks([])
-        axes.set_yticks([])
-        axes.set_aspect("equal", adjustable="datalim")
-    figure.savefig(path)

@@ -53,7 +53,7 @@ def cells_of(labelings: list[Labels]) -> Cells:
         present, code = _dense(code, tuples.shape[1] * width)
         tuples = np.vstack([tuples[:, present // width], present % width - 1])
     sizes = np.bincount(code, minlength=tuples.shape[1]).astype(np.int64)
-    return Cells(code.astype(np.int32), tuples, sizes)
+    return Cells(code.astype(np.int32), np.ascontiguousarray(tuples), sizes)
 
 
 def _dense(code: NDArray[np.int64], bound: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -74,12 +74,12 @@ def eps_range(points: Points, min_pts: int) -> tuple[float, float]:
 
     Below, much of the data is noise; above, nearly every point is a core point and clusters only melt together.
     """
-    from scipy.spatial import cKDTree
+    from qloom.clustering.neighbours import kth_distances
 
     every = -(-len(points) // K_DISTANCE_SAMPLE)
     for among in (points, np.unique(points, axis=0)):  # the second if so many points are equal that distances vanish
         k = min(min_pts, len(among))
-        distances = cKDTree(among).query(among[::every], k=[k])[0][:, 0]
+        distances = kth_distances(among, among[::every], k)
         low, high = (float(value) for value in np.quantile(distances, [0.9, 0.999]))
         if low > 0:
             break

@@ -6,20 +6,22 @@ partition that follows. The loop ends when the score passes a threshold; otherwi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from qloom.clustering import tasks
 from qloom.clustering.answer import repair
 from qloom.clustering.checks import checked_points
 from qloom.clustering.clusterings import prepare
 from qloom.clustering.optimum import gap as gap_to
-from qloom.clustering.optimum import optimum
+from qloom.clustering.optimum import optimum_by_search
 from qloom.clustering.output import write_all
 from qloom.clustering.overlap import Labels, cells_of
 from qloom.clustering.parameters import Ranges
-from qloom.clustering.qubo import graph, model, partial_labels
+from qloom.clustering.picture import start_loading
+from qloom.clustering.qubo import graph, partial_labels, terms
 from qloom.clustering.report import Outcome, chosen_clusters, repair_report, result_of
 from qloom.clustering.scoring import Scoring
+from qloom.clustering.summary import summary_of
 from qloom.errors import InputError
 from qloom.model import call
 
@@ -103,16 +105,18 @@ async def program(
         tried.append(record)
         if not overlaps.clusters:  # no clustering separated anything
             continue
-        asked = job.quantum(model(overlaps), shots=shots, expected_s=quantum_s)
+        asked = job.quantum(terms(overlaps), shots=shots, expected_s=quantum_s)
         if (
             speculate and iteration + 1 < iterations
         ):  # the next clusterings do not wait for the answer: spare work meanwhile
             later = clusterings.draw(iteration + 1)
             job.speculate(*(clusterings.task(later[key]) for key in later if key not in known))
+        if iteration == 0 and plot and job.output_dir is not None:
+            start_loading()
         choice = repair(overlaps, (await asked).values)
         record["repair"] = repair_report(overlaps, choice)
         if gap and len(overlaps.clusters) <= GAP_LIMIT:
-            record["gap"] = gap_to(overlaps, list(choice.chosen), optimum(overlaps))
+            record["gap"] = gap_to(overlaps, list(choice.chosen), optimum_by_search(overlaps, cells.sizes.tolist()))
 
         chosen = [overlaps.clusters[i] for i in choice.chosen]
         record["uncovered"] = count - sum(cluster.size for cluster in chosen)
@@ -130,3 +134,6 @@ async def program(
     if job.output_dir is not None:
         result["files"] = write_all(job.output_dir, source, best.labels, result, plot)
     return result
+
+
+cast(Any, program).summary_of = summary_of  # what `qloom run` prints instead of the whole result

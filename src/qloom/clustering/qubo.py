@@ -121,16 +121,33 @@ def graph(
     return Graph(clusters, weights, tuple(sorted(cliques)), penalty)
 
 
+def terms(graph: Graph) -> dict[tuple[str, str], float]:
+    """The QUBO as a dictionary, in the order of the terms of `model`; variables are named after the clusters."""
+    _require_clusters(graph)
+    overlapping = [i for edge in graph.edges for i in edge]
+    order = list(dict.fromkeys([*overlapping, *range(len(graph.clusters))]))
+    place = {i: at for at, i in enumerate(order)}
+    names = [graph.clusters[i].name for i in order]
+    linear = {(name, name): -graph.weights[i] for name, i in zip(names, order, strict=True)}
+    placed = {(place[a], place[b]): bias for (a, b), bias in graph.penalties.items()}
+    pairs = sorted((max(pair), min(pair), bias) for pair, bias in placed.items())
+    return linear | {(names[u], names[v]): bias for u, v, bias in pairs}
+
+
 def model(graph: Graph) -> Any:
-    """The QUBO as a dimod binary quadratic model; variables are named after the clusters."""
+    """The QUBO as a dimod binary quadratic model."""
     import dimod
 
-    if not graph.clusters:
-        raise InputError("no clustering found a cluster worth choosing", hint="try other ranges")
+    _require_clusters(graph)
     names = [cluster.name for cluster in graph.clusters]
     linear = {name: -weight for name, weight in zip(names, graph.weights, strict=True)}
     quadratic = {(names[a], names[b]): penalty for (a, b), penalty in graph.penalties.items()}
     return dimod.BinaryQuadraticModel(linear, quadratic, 0.0, dimod.BINARY)
+
+
+def _require_clusters(graph: Graph) -> None:
+    if not graph.clusters:
+        raise InputError("no clustering found a cluster worth choosing", hint="try other ranges")
 
 
 def partial_labels(cell_of_point: NDArray[Any], clusters: list[Cluster]) -> NDArray[np.int32]:

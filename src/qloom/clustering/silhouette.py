@@ -78,9 +78,10 @@ def _block(
     if len(coordinates) == 2:
         _sums_plane(coordinates[0], coordinates[1], starts, places, sums)
     else:
-        _sums(coordinates, starts, places, sums)
+        _sums(coordinates, starts, places, np.empty(RUN, coordinates.dtype), sums)
     for labels, count, out in zip(cells.labels, cells.cluster_counts, values, strict=True):
-        _values(sums, labels, cells.sizes, count, own_cells, out)
+        if count >= 2:
+            _values(sums, labels, cells.sizes, own_cells, np.zeros(count, np.int64), np.empty(count), out)
 
 
 @vectorised
@@ -105,9 +106,10 @@ def _sums_plane(
 
 
 @vectorised
-def _sums(coordinates: NDArray[Any], starts: NDArray[Any], places: NDArray[Any], sums: NDArray[Any]) -> None:
+def _sums(
+    coordinates: NDArray[Any], starts: NDArray[Any], places: NDArray[Any], squares: NDArray[Any], sums: NDArray[Any]
+) -> None:
     """The same in any dimension: squares are gathered dimension by dimension in a short buffer."""
-    squares = np.empty(RUN, coordinates.dtype)
     for cell in range(len(starts) - 1):
         for low in range(starts[cell], starts[cell + 1], RUN):
             length = min(low + RUN, starts[cell + 1]) - low
@@ -126,16 +128,21 @@ def _sums(coordinates: NDArray[Any], starts: NDArray[Any], places: NDArray[Any],
 
 @compiled
 def _values(
-    sums: NDArray[Any], labels: NDArray[Any], sizes: NDArray[Any], count: int, cells: NDArray[Any], out: NDArray[Any]
+    sums: NDArray[Any],
+    labels: NDArray[Any],
+    sizes: NDArray[Any],
+    cells: NDArray[Any],
+    members: NDArray[Any],
+    distance: NDArray[Any],
+    out: NDArray[Any],
 ) -> None:
-    """Silhouettes of some points in one clustering, from their sums of distances to each cell."""
-    if count < 2:
-        return
-    members = np.zeros(count, np.int64)
+    """Silhouettes of some points in one clustering, from their sums of distances to each cell.
+
+    `members` counts each cluster's points, from zero; `distance` is where the sums to each cluster are gathered.
+    """
     for cell in range(len(labels)):
         if labels[cell] >= 0:
             members[labels[cell]] += sizes[cell]
-    distance = np.empty(count, np.float64)
     for row in range(len(sums)):
         own = labels[cells[row]]
         if own < 0 or members[own] == 1:
@@ -145,7 +152,7 @@ def _values(
             if labels[cell] >= 0:
                 distance[labels[cell]] += sums[row, cell]
         nearest = np.inf
-        for cluster in range(count):
+        for cluster in range(len(members)):
             if cluster != own and members[cluster] > 0:
                 nearest = min(nearest, distance[cluster] / members[cluster])
         inside = distance[own] / (members[own] - 1)

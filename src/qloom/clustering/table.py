@@ -16,9 +16,9 @@ from qloom.clustering.answer import cover, repair
 from qloom.clustering.compare import adjusted_rand
 from qloom.clustering.data import Data, Points, blobs
 from qloom.clustering.optimum import optimum
-from qloom.clustering.output import draw_clusters
 from qloom.clustering.overlap import Labels, cells_of
 from qloom.clustering.parameters import Ranges, draw, eps_range
+from qloom.clustering.picture import draw_panels
 from qloom.clustering.qubo import WEIGHTS, graph, partial_labels
 from qloom.clustering.silhouette import silhouette_samples
 from qloom.clustering.toys import CONVEX, TOYS, toy
@@ -104,5 +104,5 @@ def pictures(folder: Path, seed: int = 0) -> list[Path]:
         panels = [] if data.truth is None else [("the groups as they were made", data.truth)]
         panels += [(f"{row.method}\nsilhouette {row.silhouette:.3f}, ARI {row.ari:.3f}", row.labels) for row in rows]
         written.append(folder / f"clustering-{name}.png")
-        draw_clusters(written[-1], data.points, panels)
+        draw_panels(written[-1], data, panels)
     return written

@@ -25,7 +25,7 @@ def toy(name: str, seed: int = 0) -> Data:
     random = np.random.default_rng([seed, list(TOYS).index(name)])
     points, truth = TOYS[name](random)
     order = random.permutation(len(points))
-    return Data(check(points[order], name), name, truth[order])
+    return Data(check(points[order], name), name, truth[order], ("x", "y") if points.shape[1] == 2 else ())
 
 
 def _groups(

@@ -19,21 +19,27 @@ FAR = 1e300  # not infinity, which fast arithmetic does not know
 
 def ward_joins(points: Points) -> NDArray[np.int32]:
     """The joins of Ward's linkage, cheapest first; a cluster is named by one of its points."""
-    joins, heights = _chain(np.ascontiguousarray(points.T))
+    count = len(points)
+    means = np.array(points.T, order="C")  # always a copy: shared points are read-only
+    joins = np.empty((count - 1, 2), np.int64)
+    heights = np.empty(count - 1)
+    _chain(means, np.ones(count), np.arange(count), np.empty(count), np.empty(count + 1, np.int64), joins, heights)
     return np.asarray(joins[np.argsort(heights, kind="stable")], np.int32)
 
 
 @compiled
-def _chain(columns: NDArray[Any]) -> tuple[Any, Any]:
-    dimensions, count = columns.shape
-    means = columns.copy()
-    sizes = np.ones(count)
-    names = np.arange(count)  # slots are kept dense: a cluster that is gone is replaced by the last one
-    cost = np.empty(count)
-    chain = np.empty(count + 1, np.int64)
+def _chain(
+    means: NDArray[Any],
+    sizes: NDArray[Any],
+    names: NDArray[Any],
+    cost: NDArray[Any],
+    chain: NDArray[Any],
+    joins: NDArray[Any],
+    heights: NDArray[Any],
+) -> None:
+    """All joins and what each costs. Slots are kept dense: a cluster that is gone is replaced by the last one."""
+    dimensions, count = means.shape
     length = 0
-    joins = np.empty((count - 1, 2), np.int64)
-    heights = np.empty(count - 1)
     for step in range(count - 1):
         active = count - step
         if length == 0:
@@ -61,13 +67,13 @@ def _chain(columns: NDArray[Any]) -> tuple[Any, Any]:
             ) / total
         sizes[before] = total
         last = active - 1
-        means[:, tip] = means[:, last]
+        for dimension in range(dimensions):
+            means[dimension, tip] = means[dimension, last]
         sizes[tip] = sizes[last]
         names[tip] = names[last]
         for link in range(length):
             if chain[link] == last:
                 chain[link] = tip
-    return joins, heights
 
 
 @vectorised

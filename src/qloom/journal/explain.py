@@ -35,7 +35,7 @@ def explain(
     is_handed = now.ended is not None and now.ended.get("state") == HANDED_ON
     if now_us is not None and (is_handed or (now.ended is None and alive is not False)):
         now.now_us = max(now.now_us, now_us)
-    lines = [_headline(now), *_breaks_in_words(now.breaks)]
+    lines = [_headline(now), *_breaks_in_words(now.breaks), *_throttled_in_words(events)]
     if is_handed and now.ended is not None:
         return lines + _handed_in_words(now.ended["engine_id"], now.now_us - handed_us, slurm_job, run)
     if now.ended is not None:
@@ -71,11 +71,21 @@ def _breaks_in_words(breaks: Sequence[Break]) -> list[str]:
     for gap in told:
         at, until = human_us(gap.since_us), human_us(gap.until_us)
         if gap.handed_to is not None:
-            lines.append(f"handed to Slurm job {gap.handed_to} at {at}, whose driver began at {until}")
+            why = f" because {gap.reason}" if gap.reason is not None else ""
+            lines.append(f"handed to Slurm job {gap.handed_to} at {at}{why}; its driver began at {until}")
         else:
             after = human_us(gap.until_us - gap.since_us)
             lines.append(f"it was resumed at {until}, {after} after it had stopped")
     return lines
+
+
+def _throttled_in_words(events: Sequence[Event]) -> list[str]:
+    """Said once, however many drivers had to be slowed down."""
+    first = next((event for event in events if event["event"] == "slurm_throttled"), None)
+    if first is None:
+        return []
+    since, most = human_us(first["at_us"]), f"{first['most_calls_per_s']:g}"
+    return [f"at {since} it called Slurm too often; from then on it is held to {most} calls a second"]
 
 
 def _handed_in_words(id: str, for_us: int, job: SlurmJob | None, run: str) -> list[str]:

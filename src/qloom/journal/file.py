@@ -17,7 +17,7 @@ from typing import Any
 
 from qloom.errors import JournalError
 from qloom.journal import owner
-from qloom.journal.results import ResultStore
+from qloom.journal.results import ResultStore, sync_directory
 from qloom.ports import Clock
 
 VERSION = 1
@@ -34,7 +34,7 @@ class Journal:
 
     def __init__(self, directory: Path | None, clock: Clock, *, durable: bool = True, first: int = 0) -> None:
         self.clock = clock
-        self.results = ResultStore(directory / "results" if directory else None)
+        self.results = ResultStore(directory / "results" if directory else None, durable=durable)
         self.events: list[Event] | None = [] if directory is None else None
         self.listeners: list[Callable[[Event], None]] = []
         self._durable = durable
@@ -43,17 +43,22 @@ class Journal:
         self._file = None if directory is None else _open_for_writing(directory / FILE_NAME)
         if directory is not None:
             written[:] = [directory]
+            for place in (directory, *directory.parents[:2]) if durable else ():  # QLOOM_HOME/runs/NAME
+                sync_directory(place)
 
     def record(self, event: str, *, durable: bool = False, **fields: Any) -> None:
-        """Append one event; `durable` ones are on the disk before this returns."""
+        """Append one event; `durable` ones are on the disk before this returns, with all results named so far."""
         line: Event = {"n": self._number, "at_us": self.clock.now_us(), "event": event}
         line.update((name, value) for name, value in fields.items() if value is not None)
         self._number += 1
         if self.events is not None:
             self.events.append(line)
         if self._file is not None:
+            durable = durable and self._durable
+            if durable:
+                self.results.sync()
             os.write(self._file, _ENCODER.encode(line).encode() + b"\n")
-            if durable and self._durable:
+            if durable:
                 os.fsync(self._file)
         for listener in self.listeners:
             listener(line)
@@ -65,6 +70,7 @@ class Journal:
     def close(self) -> None:
         """Let another process resume this run."""
         if self._file is not None and self._directory is not None:
+            self.results.close()
             owner.release(self._directory)
             os.close(self._file)
             self._file = None

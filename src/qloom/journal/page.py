@@ -56,12 +56,14 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 10
 th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
 thead th { vertical-align: bottom; white-space: normal; line-height: 1.25; }
 th small { display: block; font-weight: normal; color: var(--soft); }
+tr > :first-child { position: sticky; left: 0; background: var(--paper); }
 .number { text-align: right; }
 td.number { background: linear-gradient(to right, var(--bar) var(--part), transparent var(--part))
-  .6rem bottom / calc(100% - 1.2rem) 3px no-repeat; }
+  .6rem bottom / calc(100% - 1.2rem) 3px no-repeat var(--paper); }
 svg { width: 100%; height: auto; color: var(--ink); display: block; min-width: 44rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; margin: 0; }
-dt { font-weight: 600; } dd { margin: 0; color: var(--soft); }
+dt { font-weight: 600; } dd { margin: 0; color: var(--soft); overflow-wrap: anywhere; }
+@media (max-width: 40rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; } }
 @media print { body { max-width: none; padding: 0; } svg { min-width: 0; } h2, figure { break-inside: avoid; }
   .wide { overflow: visible; } table { font-size: 11px; } th, td { padding: .2rem .35rem; } }
 """.strip()
@@ -115,7 +117,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     columns = [name for name in dict.fromkeys(name for row in rows for name in row) if _has_values(rows, name)]
     numeric = {name: all(_is_number(row.get(name)) for row in rows) for name in columns}
     head = "".join(_heading(name, numeric[name]) for name in columns)
-    largest = {name: _largest([row[name] for row in rows]) for name in columns if numeric[name]}
+    largest = {name: _largest([round(row[name], 1) for row in rows]) for name in columns if numeric[name]}
     body = []
     for row in rows:
         cells = [_number(n, row[n], largest[n]) if numeric[n] else _text(row.get(n)) for n in columns]

@@ -1,22 +1,29 @@
 """Results of tasks: small plain ones inside the journal, all others in files named by their content.
 
-Files are pickles, so they are only ever read back by the user who wrote them (`home.require_own`).
+Files are pickles, so they are only ever read back by the user who wrote them (`home.require_own`). In real time a
+file is on the disk before the next durable event is written. After a power cut, an event that was not durable may
+name a file that is missing or torn: its length and content are checked, and the work is run again.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import math
 import os
 import pickle
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from qloom.errors import JournalError
+from qloom.errors import ResultLost
 from qloom.journal.content import digest
 from qloom.model import Sample
 
 INLINE_CHARACTERS = 2000
+SYNCS_AT_ONCE = 16
+HINT = "qloom resume runs the work again"
 _EXACT = (type(None), bool, int, str)
 _SHORT = (type(None), bool, int, float)
 
@@ -61,39 +68,97 @@ def decode_plain(encoded: Any) -> Any:
 
 
 class ResultStore:
-    """Keeps results; `directory` None keeps them in memory only."""
+    """Keeps results; `directory` None keeps them in memory only, `durable` has them synced and checked."""
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: Path | None, *, durable: bool = False) -> None:
         self._directory = directory
+        self._durable = durable
         self._memory: dict[str, Any] = {}
+        self._written: dict[str, None] = {}  # by this process: what an earlier one left may be torn
+        self._threads: ThreadPoolExecutor | None = None
+        self._syncing: list[Future[None]] = []
 
     def keep(self, value: Any) -> dict[str, Any]:
         """Store a result; what comes back goes into the journal."""
         plain = encode_plain(value)
         if plain is not None and (type(value) in _SHORT or len(json.dumps(plain)) <= INLINE_CHARACTERS):
             return {"plain": plain}
-        name = digest(value)
         if self._directory is None:
+            name = digest(value)
             self._memory[name] = value
             return {"file": name}
-        path = self._directory / name
-        if not path.exists():
-            write_atomically(path, _pickled(value))
-        return {"file": name}
+        if not self._durable:
+            name = digest(value)  # the same in every process, so that virtual journals repeat
+            path = self._directory / name
+            if not path.exists():
+                write_atomically(path, _pickled(value))
+            return {"file": name}
+        data = _pickled(value)
+        name = _checksum(data)
+        if name not in self._written:
+            write_atomically(self._directory / name, data)
+            self._written[name] = None
+            self._begin_sync(self._directory / name)
+        return {"file": name, "bytes": len(data)}
+
+    def _begin_sync(self, path: Path) -> None:
+        """In a thread: the event loop goes on, and file systems put what is synced at once into one commit."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(SYNCS_AT_ONCE, "qloom-sync")
+        self._syncing.append(self._threads.submit(_sync_file, path))
+
+    def sync(self) -> None:
+        """Wait until all files that were kept are on the disk, with their names."""
+        if self._directory is not None and self._syncing:
+            for synced in self._syncing:
+                synced.result()
+            sync_directory(self._directory)
+            self._syncing = []
+
+    def close(self) -> None:
+        """Keep nothing more."""
+        if self._threads is not None:
+            self._threads.shutdown()
+            self._threads = None
+
+    def has(self, kept: dict[str, Any]) -> bool:
+        """Whether a result is there, as it was stored."""
+        if "plain" in kept:
+            return True
+        if self._directory is None:
+            return kept["file"] in self._memory
+        try:
+            self._read(kept)
+        except ResultLost:
+            return False
+        return True
 
     def load(self, kept: dict[str, Any]) -> Any:
         """The result that was stored."""
         if "plain" in kept:
             return decode_plain(kept["plain"])
-        name = kept["file"]
         if self._directory is None:
-            return self._memory[name]
+            return self._memory[kept["file"]]
+        data = self._read(kept)
         try:
-            return pickle.loads((self._directory / name).read_bytes())  # noqa: S301  the user's own file
+            return pickle.loads(data)  # noqa: S301  the user's own file
+        except (EOFError, pickle.UnpicklingError):
+            raise ResultLost(f"result {kept['file']} in {self._directory} is damaged", hint=HINT) from None
+
+    def _read(self, kept: dict[str, Any]) -> bytes:
+        name: str = kept["file"]
+        assert self._directory is not None  # noqa: S101
+        try:
+            data = (self._directory / name).read_bytes()
         except FileNotFoundError:
-            raise JournalError(
-                f"result {name} is missing from {self._directory}", hint="the run cannot be resumed; run it again"
-            ) from None
+            raise ResultLost(f"result {name} is missing from {self._directory}", hint=HINT) from None
+        if "bytes" in kept and (len(data) != kept["bytes"] or _checksum(data) != name):
+            raise ResultLost(f"result {name} in {self._directory} is damaged", hint=HINT)
+        return data
+
+
+def _checksum(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _pickled(value: Any) -> bytes:
@@ -106,8 +171,25 @@ def _pickled(value: Any) -> bytes:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """All of the file or nothing, also if the process is killed in the middle."""
+    """All of the file or nothing, also if the process is killed in the middle; a power cut may leave a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary.write_bytes(data)
     temporary.replace(path)
+
+
+def _sync_file(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def sync_directory(path: Path) -> None:
+    """Have the names in a directory on the disk, where the file system can promise that and we may ask for it."""
+    try:
+        _sync_file(path)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM):
+            raise

@@ -56,6 +56,7 @@ class Break:
     since_us: int
     until_us: int
     handed_to: str | None = None  # the Slurm job that the run was handed to; None: it was killed or interrupted
+    reason: str | None = None  # why it was handed over
 
 
 @dataclass
@@ -111,7 +112,8 @@ def standing(events: Sequence[Event]) -> Standing:
 def _resume(run: Standing, event: Event) -> None:
     """Nothing that was open outlived the process, except the calls that the program makes again."""
     handed_to = event["engine_id"] if run.ended is not None and goes_on(run.ended, event) else None
-    run.breaks.append(Break(run.now_us, event["at_us"], handed_to))
+    reason = run.ended.get("reason") if run.ended is not None else None
+    run.breaks.append(Break(run.now_us, event["at_us"], handed_to, reason))
     run.ended = None
     _forget_open(run)
 

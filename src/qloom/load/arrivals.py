@@ -24,18 +24,13 @@ def check_load(load: float) -> None:
 
 def scaled(jobs: list[LoadJob], nodes: int, load: float) -> list[LoadJob]:
     """The same order and rhythm, drawn out or pressed together until the load is right."""
-    check_load(load)
     first_s = jobs[0].submit_s
-    span_s = jobs[-1].submit_s - first_s
-    if span_s <= 0:
-        raise InputError("all jobs of the trace arrive at once: it has no load factor", hint="--arrivals poisson")
-    factor = _span_s(jobs, nodes, load) / span_s
+    factor = _span_s(jobs, nodes, load) / _span_s(jobs, nodes, None)
     return [job.at(round((job.submit_s - first_s) * factor, 6)) for job in jobs]
 
 
-def poisson(jobs: list[LoadJob], nodes: int, load: float, rng: Random) -> list[LoadJob]:
-    """The same jobs with independent gaps between them."""
-    check_load(load)
+def poisson(jobs: list[LoadJob], nodes: int, load: float | None, rng: Random) -> list[LoadJob]:
+    """The same jobs with independent gaps between them; without a load factor, at the mean rate of the trace."""
     gap_s = _span_s(jobs, nodes, load) / len(jobs)
     at_s, moved = 0.0, []
     for job in jobs:
@@ -44,9 +39,16 @@ def poisson(jobs: list[LoadJob], nodes: int, load: float, rng: Random) -> list[L
     return moved
 
 
-def _span_s(jobs: list[LoadJob], nodes: int, load: float) -> float:
-    """How long the arrivals must take for this load."""
-    return work_node_s(jobs) / (nodes * load)
+def _span_s(jobs: list[LoadJob], nodes: int, load: float | None) -> float:
+    """How long the arrivals must take for this load; None: as long as they do in the trace."""
+    if load is not None:
+        check_load(load)
+        return work_node_s(jobs) / (nodes * load)
+    span_s = jobs[-1].submit_s - jobs[0].submit_s
+    if span_s <= 0:
+        hint = "--arrivals poisson --load 0.7"
+        raise InputError("all jobs of the trace arrive at once: it has no load factor", hint=hint)
+    return span_s
 
 
 def closed_loop(jobs: list[LoadJob], users: int, think_s: float, rng: Random) -> dict[int, tuple[LoadJob, float]]:

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from qloom.errors import InputError, NeedError
+from qloom.errors import Deadlock, InputError, NeedError
 from qloom.load.engine import Engine
 from qloom.load.records import JobRecord
 from qloom.load.workload import LoadJob
@@ -225,4 +225,5 @@ def run_plain(background: Background) -> None:
     while (now_us := background.next_us()) != FOREVER_US:
         background.step(now_us)
     if not background.is_over:
-        raise InputError("jobs wait and the policy starts none of them", hint="the policy is wrong")
+        background.engine.refuse_to_wait()
+        raise Deadlock("jobs wait for nodes that do not come back")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
-from qloom.schedulers.policy import Policy, Resize
-from qloom.schedulers.state import FOREVER_US, Entry, State
+from qloom.errors import PolicyError
+from qloom.schedulers.amounts import checked_amounts, virtual_time
+from qloom.schedulers.policy import Policy, Resize, Start
+from qloom.schedulers.state import FOREVER_US, Entry, State, Unstartable
+
+IDLE_DAYS = 7  # a policy that lets jobs wait on an idle cluster for longer will never start them
+IDLE_US = IDLE_DAYS * 24 * 3600 * 10**6
 
 
 class Engine:
@@ -22,6 +27,8 @@ class Engine:
         self._interval_us = round(policy.interval_s * 1e6)
         self._ends: list[tuple[int, int, Entry]] = []  # of rigid jobs that run
         self._next_tick_us = FOREVER_US
+        self._again_us = FOREVER_US  # when the policy wants to be asked, even if nothing changes
+        self._idle_since_us = FOREVER_US  # since when nothing runs although jobs wait
         self.next_us = FOREVER_US  # when the next thing is due by itself, as of the last `settle`
         self._changed = False
 
@@ -48,28 +55,66 @@ class Engine:
     def settle(self) -> None:
         """Ask the policy, if there is a reason to."""
         state, ends = self.state, self._ends
-        if state.waiting_count and (self._changed or state.now_us >= self._next_tick_us):
+        if state.waiting_count and (
+            self._changed or state.now_us >= self._next_tick_us or state.now_us >= self._again_us
+        ):
             self._changed = False
             if self._interval_us:
                 self._tick()
-            starts, resizes = self._policy.decide(state)
+            starts, resizes, self._again_us = self._policy.decide(state)
             if state.backfill:
                 state.freed = False
-            for entry, amounts in starts:
-                state.start(entry, amounts, self._name)
-                if entry.run_us >= 0:
-                    heappush(ends, (state.now_us + entry.run_us, entry.order, entry))
-                else:
-                    self.started(entry)
+            if starts:
+                self._start(starts)
+            elif not state.running:
+                self._see_idle()
             if resizes:
                 for resize in resizes:
                     self.resized(resize)
             if state.arrived and state.backfill:
                 state.sort_in()
         if not state.waiting_count:
-            self._next_tick_us = FOREVER_US
+            self._next_tick_us = self._again_us = self._idle_since_us = FOREVER_US
         next_us = self._next_tick_us
+        if self._again_us < next_us:
+            next_us = self._again_us
         self.next_us = ends[0][0] if ends and ends[0][0] < next_us else next_us
+
+    def _start(self, starts: Sequence[Start]) -> None:
+        state, ends = self.state, self._ends
+        self._idle_since_us = FOREVER_US
+        try:
+            for entry, amounts in starts:
+                if amounts is not entry.amounts:
+                    amounts = checked_amounts(entry, amounts)
+                state.start(entry, amounts)
+                if entry.run_us >= 0:
+                    heappush(ends, (state.now_us + entry.run_us, entry.order, entry))
+                else:
+                    self.started(entry)
+        except Unstartable as error:
+            raise PolicyError(
+                f"policy {self._name} {error}, {virtual_time(state.now_us)}",
+                hint="start each job of state.waiting at most once, with entry.amounts, while they are free",
+            ) from None
+
+    def _see_idle(self) -> None:
+        """Nothing runs and jobs wait: a policy may want that for a while, but not for ever."""
+        now_us = self.state.now_us
+        self._idle_since_us = min(self._idle_since_us, now_us)
+        if now_us - self._idle_since_us > max(IDLE_US, 2 * self._interval_us):
+            self.refuse_to_wait()
+
+    def refuse_to_wait(self) -> None:
+        """Name the policy if a job waits that fits into what is free."""
+        for entry in self.state.waiting:
+            wanted = zip(entry.line.resources, entry.amounts, strict=True)
+            if all(amount <= resource.free for resource, amount in wanted):
+                raise PolicyError(
+                    f"policy {self._name} starts nobody: job {entry.id} waits and there is room for it, "
+                    f"{virtual_time(self.state.now_us)}",
+                    hint=f"an idle cluster has to start a job that fits within {IDLE_DAYS} days",
+                )
 
     def _tick(self) -> None:
         """Whether this is a backfill pass, and when the next one is due."""

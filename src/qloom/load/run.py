@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from qloom.broker.inprocess import InProcessBroker
-from qloom.errors import InputError, JobError, QloomError
+from qloom.errors import Deadlock, InputError, JobError, QloomError
 from qloom.load.arrivals import check_arrivals, closed_loop, poisson, scaled
 from qloom.load.background import Background, Failures, Follows, run_plain
 from qloom.load.engine import Engine
@@ -93,7 +93,7 @@ def prepare(load: Load) -> tuple[list[LoadJob], Follows]:
     jobs = sorted(load.jobs, key=lambda job: (job.submit_s, job.number))
     follows: Follows = {}
     if load.arrivals == "poisson":
-        jobs = poisson(jobs, load.nodes, 1.0 if load.load is None else load.load, rng)
+        jobs = poisson(jobs, load.nodes, load.load, rng)
     elif load.arrivals == "trace" and load.load is not None:
         jobs = scaled(jobs, load.nodes, load.load)
     if load.hybrid:
@@ -118,7 +118,11 @@ def simulate(load: Load, jobs: list[LoadJob], follows: Follows) -> tuple[list[Jo
     hybrid = HybridJobs(load.site, load.strategy, load.options, load.seed)
     with _rare_collections():
         if any(job.hybrid is not None for job in jobs):
-            _run_in_virtual_time(load.site, background, hybrid)
+            try:
+                _run_in_virtual_time(load.site, background, hybrid)
+            except Deadlock:
+                engine.refuse_to_wait()  # rather the policy than everybody who waits
+                raise
         else:
             run_plain(background)
     if state.running or state.waiting:

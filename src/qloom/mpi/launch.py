@@ -26,6 +26,8 @@ from qloom.aio import see_through
 from qloom.errors import InputError, TaskFailed
 from qloom.journal.results import write_atomically
 from qloom.model import CommandResult, Task
+from qloom.mpi import supervisor
+from qloom.ports import Ran
 
 CALL, RESULT = "call.pickle", "result.pickle"
 SAID = "qloom: "  # what begins the line in which a rank says why it ended the others
@@ -34,7 +36,7 @@ STOP_GRACE_S = 5.0
 _PR_SET_PDEATHSIG = 1
 _PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 # Variables by which a launcher finds out where it is; stale ones send a new step to the wrong nodes.
-_PLACE = ("SLURM_", "PMI", "PMIX_", "HYDRA_", "MPIEXEC_", "MPI_LOCALNRANKS", "MPI_LOCALRANKID")
+_PLACE = ("SLURM_", "PMI", "PMIX_", "HYDRA_", "MPIEXEC_", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", supervisor.SUPERVISED)
 _KEPT = ("SLURM_CONF",)
 _LOOPBACK = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}
 
@@ -67,7 +69,7 @@ def require_programs(who: str, launcher: str, *, mpi4py: bool) -> None:
 def mpiexec(ranks: int) -> Launch:
     """Ranks as processes of this machine, which need no other network than its own."""
     environment = {**_LOOPBACK, **clean_environment(), "QLOOM_RANKS": str(ranks)}
-    return Launch((_found("mpiexec"), "-n", str(ranks)), environment)
+    return Launch((_found("mpiexec"), "-n", str(ranks), *_supervised()), environment)
 
 
 def srun(ranks: int, nodes: Sequence[str], job_id: str, *, het_group: int | None = None, python: str = "") -> Launch:
@@ -76,10 +78,14 @@ def srun(ranks: int, nodes: Sequence[str], job_id: str, *, het_group: int | None
     if het_group is not None:
         words.append(f"--het-group={het_group}")
     words += [f"--nodes={len(nodes)}", f"--ntasks={ranks}", f"--nodelist={','.join(nodes)}"]
-    words += ["--mpi=pmi2", "--overlap", "--kill-on-bad-exit=1", "--unbuffered"]
+    words += ["--mpi=pmi2", "--overlap", "--kill-on-bad-exit=1", "--unbuffered", *_supervised(python)]
     # MPICH names its shared memory by this. Its usual value, job.step, may be that of another Slurm on the host, too.
-    unique = {"SLURM_PMI2_PMI_JOBID": f"{job_id}-{uuid.uuid4().hex[:12]}"}
+    unique = {supervisor.WORLD: f"qloom-{uuid.uuid4().hex[:12]}"}
     return Launch(tuple(words), {**clean_environment(), **unique, "QLOOM_RANKS": str(ranks)}, python)
+
+
+def _supervised(python: str = "") -> tuple[str, ...]:
+    return (python or sys.executable, "-I", "-S", supervisor.__file__)
 
 
 def clean_environment() -> dict[str, str]:
@@ -95,7 +101,7 @@ async def run_ranks(
     environment: Mapping[str, str],
     log: Path | None = None,
     within: Path | None = None,
-) -> Any:
+) -> Ran:
     """Run a task over its ranks; if the caller is cancelled they are ended first.
 
     What the ranks of a function print is added to `log`. The files of the call go `within` a directory that
@@ -103,7 +109,7 @@ async def run_ranks(
     """
     launch = replace(launch, environment={**launch.environment, **environment})
     if task.command is not None:
-        return await _run_command(task, launch)
+        return Ran(await _run_command(task, launch))
     with tempfile.TemporaryDirectory(prefix="mpi-", dir=within) as name:
         directory = Path(name)
         message = (dict(set_up), _function(task.function), _dumps((task.args, dict(task.kwargs))))
@@ -115,7 +121,8 @@ async def run_ranks(
                 file.write(stdout + stderr)
         if exit_code != 0 or not (directory / RESULT).exists():
             raise TaskFailed(f"task {task.name} over {task.ranks} ranks: {_why(exit_code, stdout, stderr)}")
-        return pickle.loads((directory / RESULT).read_bytes())  # noqa: S301  written by the user's own ranks
+        seconds, result = pickle.loads((directory / RESULT).read_bytes())  # noqa: S301  by the user's own ranks
+        return Ran(result, seconds)
 
 
 async def _run_command(task: Task, launch: Launch) -> CommandResult:

@@ -39,7 +39,7 @@ def main(directory: Path) -> None:
 
 
 def run(message: bytes) -> bytes:
-    """The pickled result of a call, made in a process that sees modules where the driver sees them."""
+    """Seconds and result of a call, pickled, from a process that sees modules where the driver sees them."""
     worker: dict[str, Any] = runpy.run_path(str(WORKER))
     set_up, function, arguments = pickle.loads(message)  # noqa: S301  from the user's own driver
     worker["set_up"](set_up)

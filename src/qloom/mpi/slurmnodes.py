@@ -65,7 +65,8 @@ class SlurmNodes:
 
     def begin(self, nodes: int) -> None:
         """Use the job that we are in, or ask for an allocation."""
-        self._runner, self._client = asyncio.Runner(), Client()
+        self._runner = asyncio.Runner()
+        self._client = Client(most_calls_per_s=self._slurm.most_calls_per_s)
         own = os.environ.get("SLURM_JOB_ID")
         if own is not None:
             self._own = self._used = Held(own, self._answer(self._nodes_of(own)), own=True)

@@ -58,6 +58,11 @@ class Program:
         notes = [note_on(result) for result in results if result is not None]
         return [note for note in dict.fromkeys(notes) if note is not None]
 
+    def summary_of(self, result: Any, directory: Path | None) -> str:
+        """A result as people read it: the program's own summary if it has one, else the result itself."""
+        summarise = getattr(self.function, "summary_of", None)
+        return str(result) if summarise is None else str(summarise(result, directory))
+
 
 def load_program(text: str) -> Program:
     """The program that `text` names."""

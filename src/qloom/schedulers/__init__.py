@@ -1,21 +1,23 @@
-"""Scheduling policies by name, or as `module:Class`. A policy is pure: a state in, starts and resizes out."""
+"""Scheduling policies by name, or as `module:Class`. A policy is given a state and says what starts and resizes."""
 
 from __future__ import annotations
 
 import importlib
 import sys
 
-from qloom.errors import InputError
+from qloom.errors import InputError, PolicyError
 from qloom.schedulers.conservative import Conservative
 from qloom.schedulers.easy import Easy
 from qloom.schedulers.fcfs import Fcfs
+from qloom.schedulers.guard import GuardedPolicy, described
 from qloom.schedulers.policy import Policy
+from qloom.schedulers.replan import Replan
 
-POLICIES: dict[str, type[Policy]] = {"fcfs": Fcfs, "easy": Easy, "conservative": Conservative}
+POLICIES: dict[str, type[Policy]] = {"fcfs": Fcfs, "easy": Easy, "conservative": Conservative, "replan": Replan}
 
 
 def make_policy(text: str, **options: float) -> Policy:
-    """The policy that `text` names, with its options."""
+    """The policy that `text` names, with its options; a user's own one is guarded."""
     if text in POLICIES:
         return POLICIES[text](**options)
     module_name, colon, class_name = text.partition(":")
@@ -25,9 +27,10 @@ def make_policy(text: str, **options: float) -> Policy:
         sys.path.insert(0, "")  # modules of this directory, as for `python -m`
     try:
         found = getattr(importlib.import_module(module_name), class_name, None)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise InputError(f"policy {text}: {error}", hint="is it on PYTHONPATH?") from None
+    except Exception as error:
+        raise PolicyError(f"policy {text} cannot be imported: {described(error)}") from None
     if not callable(getattr(found, "decide", None)) or not isinstance(found, type):
         raise InputError(f"policy {text}: {module_name} has no class {class_name} with a method decide")
-    policy: Policy = found(**options)
-    return policy
+    return GuardedPolicy(text, found, options)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from qloom.errors import InputError
-from qloom.schedulers.state import Entry, State
+from qloom.schedulers.state import FOREVER_US, Entry, State
 
 Start = tuple[Entry, tuple[int, ...]]  # a job, and the amounts that it is given
 
@@ -23,10 +23,14 @@ class Decision(NamedTuple):
 
     starts: Sequence[Start] = ()
     resizes: Sequence[Resize] = ()
+    again_us: int = FOREVER_US  # ask again at this time, even if nothing changes until then
 
 
 class Policy:
-    """Decides from the state alone. `decide` is called at every change, and every `interval_s` to backfill."""
+    """Decides who starts. `decide` is called at every change, and every `interval_s` to backfill.
+
+    A policy reads the state and never changes it. One instance serves one run, and may remember what it decided.
+    """
 
     options: ClassVar[dict[str, float]] = {"interval_s": 0.0, "depth": 0}
 

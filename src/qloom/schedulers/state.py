@@ -82,17 +82,20 @@ class Line:
         self.groups: list[Group] = []  # who waits for each of them
 
     def sort_in(self, entry: Entry) -> None:
-        """Have a job that will wait for a while found by its amounts and limit."""
+        """Have a job that will wait for a while found by its amounts and limit.
+
+        What is made here is of the same types as the line's own collections, which may be frozen (`frozen.py`).
+        """
         amounts, limit_us = entry.amounts, entry.limit_us
         place = bisect_left(self.amounts, amounts)
         if place == len(self.amounts) or self.amounts[place] != amounts:
             self.amounts.insert(place, amounts)
-            self.groups.insert(place, Group(amounts[0], [], {}))
+            self.groups.insert(place, Group(amounts[0], type(self.groups)(), {}))  # type: ignore[arg-type]
         _first_amount, limits, buckets = self.groups[place]
         bucket = buckets.get(limit_us)
         if bucket is None:
             insort(limits, limit_us)
-            bucket = buckets[limit_us] = deque()
+            bucket = buckets[limit_us] = type(self.queue)()
         bucket.append(entry)
         entry.bucket = bucket
 
@@ -119,6 +122,10 @@ class Line:
 
     def __iter__(self) -> Iterator[Entry]:
         return (entry for entry in self.queue if entry.waiting)
+
+
+class Unstartable(Exception):
+    """A policy starts a job that does not wait, or on more than is free."""
 
 
 class State:
@@ -182,20 +189,16 @@ class State:
                 entry.line.sort_in(entry)
         self.arrived.clear()
 
-    def start(self, entry: Entry, amounts: tuple[int, ...], policy: str) -> None:
-        """Take what a job was given; refuses what is not there, in the name of the policy."""
+    def start(self, entry: Entry, amounts: tuple[int, ...]) -> None:
+        """Take what a job was given; raises `Unstartable` if the job does not wait or that is not free."""
         if not entry.waiting:
-            raise InputError(
-                f"policy {policy} starts job {entry.id}, which does not wait", hint="the policy is wrong"
-            )
+            raise Unstartable(f"starts job {entry.id}, which does not wait")
         line, now_us, order = entry.line, self.now_us, entry.order
         end_us = now_us + entry.limit_us
         for resource, amount in zip(line.resources, amounts, strict=True):
             if amount > resource.free:
-                raise InputError(
-                    f"policy {policy} over-allocates: it starts job {entry.id} on {amount} {resource.name}, "
-                    f"{resource.free} are free",
-                    hint="the policy is wrong",
+                raise Unstartable(
+                    f"over-allocates: it starts job {entry.id} on {amount} {resource.name}, {resource.free} are free"
                 )
             resource.free -= amount
             insort(resource.ends, (end_us, order, amount))

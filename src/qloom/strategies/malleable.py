@@ -18,7 +18,12 @@ class Malleable(Strategy):
 
     usual_qpu_hold = QpuHold.TASK
     resizes = True
-    options: ClassVar[dict[str, float]] = {"min_nodes": 1, "patience_s": 5.0}
+    options: ClassVar[dict[str, float]] = {
+        "min_nodes": 1,
+        "patience_s": 5.0,
+        "renew_patience": 0,  # 1: a grant of some of the missing nodes starts the patience anew, as in QCE25
+    }
+    up_to_one = ("renew_patience",)
 
     def __init__(self, required: Requirements) -> None:
         super().__init__(required)
@@ -71,7 +76,7 @@ class Malleable(Strategy):
             if self.held.has_grown or len(self.held.nodes) < least:
                 await self._queue_again(wanted)
             return self.held
-        await self.held.grow(wanted, within_s=self.patience_s)
+        await self.held.grow(wanted, self.patience_s, for_each_grant=bool(self.settings["renew_patience"]))
         if len(self.held.nodes) < least:
             # A task that needs more than was granted cannot go on with less.
             await self._queue_again(least)

@@ -260,15 +260,15 @@ class Allocation(AllocationPort):
 
     # Transitions
 
-    async def grow(self, nodes: int, within_s: float) -> None:
-        """Ask for nodes until `nodes` are held, for at most `within_s`."""
+    async def grow(self, nodes: int, within_s: float, *, for_each_grant: bool = False) -> None:
+        """Ask for nodes until `nodes` are held, for at most `within_s`, or for so long again after each grant."""
         async with self._resizing:
             if self._closing or nodes <= len(self.lease.nodes):
                 return
             deadline_us = self._world.clock.now_us() + round(within_s * 1e6)
             while len(self.lease.nodes) < nodes:
                 missing = nodes - len(self.lease.nodes)
-                left_s = (deadline_us - self._world.clock.now_us()) / 1e6
+                left_s = within_s if for_each_grant else (deadline_us - self._world.clock.now_us()) / 1e6
                 if left_s < 0 or not await self._grow_once(missing, left_s):
                     return
 

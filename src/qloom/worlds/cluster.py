@@ -225,8 +225,8 @@ class JobCluster(Cluster):
         """Run a task in the world, with its beginning and its end in the journal."""
         self.record("task_started", work=work.id, name=work.task.name, nodes=list(nodes), spare=spare or None)
         try:
-            result = await self.world.execute(nodes, work, lease)
-            kept = self._recorder.keep(result)
+            ran = await self.world.execute(nodes, work, lease)
+            kept = self._recorder.keep(ran.result)
         except asyncio.CancelledError:
             self.record("task_ended", work=work.id, state="dropped")
             raise
@@ -239,8 +239,8 @@ class JobCluster(Cluster):
             failure.job = work.job
             self.record("task_ended", work=work.id, state="failed", error=failure.message)
             raise failure from None
-        self.record("task_ended", work=work.id, state="done", result=kept)
-        return result
+        self.record("task_ended", work=work.id, state="done", result=kept, seconds=ran.seconds)
+        return ran.result
 
     async def close(self) -> None:
         """Give back whatever is still held."""

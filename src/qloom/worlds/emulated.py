@@ -54,7 +54,7 @@ class EmulatedDevice:
 
     async def _run_command(self, work: QuantumWork, lane: str) -> CommandResult:
         environment = {"QLOOM_QPU": self.spec.name, "QLOOM_JOB": work.job}
-        result: CommandResult = await self._worker(lane).run(work.payload.body, environment)
+        result: CommandResult = (await self._worker(lane).run(work.payload.body, environment)).result
         if result.exit_code != 0:
             raise WorkerDied(exited(result))
         return result

@@ -18,6 +18,7 @@ from typing import Any
 import cloudpickle
 
 from qloom.model import CommandResult, Task, TaskFunction
+from qloom.ports import Ran
 from qloom.worlds import worker
 from qloom.worlds.worker import HEADER
 
@@ -81,7 +82,7 @@ class WorkerProcess:
         self.ready = asyncio.ensure_future(self._ask("set_up", set_up, {}))
         self.ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())  # nobody need await it
 
-    async def run(self, task: Task, environment: dict[str, str]) -> Any:
+    async def run(self, task: Task, environment: dict[str, str]) -> Ran:
         """Run a task; if the caller is cancelled, the process is killed."""
         if not self.ready.done():
             await asyncio.shield(self.ready)
@@ -89,12 +90,13 @@ class WorkerProcess:
             arguments = (function_message(task.function), task.args, dict(task.kwargs))
             return await self._ask("call", arguments, environment)
         command = (list(task.command), task.cwd, dict(task.env), list(task.capture))
-        return CommandResult(**await self._ask("command", command, environment))
+        ran = await self._ask("command", command, environment)
+        return Ran(CommandResult(**ran.result), ran.seconds)
 
     async def call(self, function: Any, *args: Any) -> Any:
         """Call a function in the process."""
         await asyncio.shield(self.ready)
-        return await self._ask("call", (function_message(function), args, {}), {})
+        return (await self._ask("call", (function_message(function), args, {}), {})).result
 
     def kill(self) -> None:
         """End the process and all that it has started."""
@@ -121,7 +123,7 @@ class WorkerProcess:
             pass
         self._process.wait()
 
-    async def _ask(self, action: str, arguments: Any, environment: dict[str, str]) -> Any:
+    async def _ask(self, action: str, arguments: Any, environment: dict[str, str]) -> Ran:
         self._answer = self._loop.create_future()
         try:
             self._send(_pickle((action, arguments, environment)))
@@ -131,7 +133,8 @@ class WorkerProcess:
             raise
         content = pickle.loads(memoryview(answer)[1:])  # noqa: S301  from the user's own worker
         if answer[:1] == b"+":
-            return content
+            seconds, result = content
+            return Ran(result, seconds)
         what, trace = content
         raise TaskRaised(f"{what}\n{trace.rstrip()}")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from qloom.errors import TaskFailed
 from qloom.model import CommandResult, Work
-from qloom.ports import Clock
+from qloom.ports import Clock, Ran
 from qloom.worlds.process import TaskRaised, WorkerProcess
 
 
@@ -63,13 +63,13 @@ def exited(result: CommandResult) -> str:
     return f"exited with {result.exit_code}" + (f"{between}{said}" if said else "")
 
 
-async def run_task(worker: WorkerProcess, nodes: Sequence[str], work: Work) -> Any:
+async def run_task(worker: WorkerProcess, nodes: Sequence[str], work: Work) -> Ran:
     """Run a task in the worker of its first node; what the task does wrong is a `TaskFailed`."""
     task = work.task
     try:
-        result = await worker.run(task, task_environment(nodes, work))
+        ran = await worker.run(task, task_environment(nodes, work))
     except TaskRaised as error:
         raise TaskFailed(f"task {task.name} on {nodes[0]} {error}", job=work.job) from None
-    if isinstance(result, CommandResult) and result.exit_code != 0:
-        raise TaskFailed(f"task {task.name} on {nodes[0]} {exited(result)}", job=work.job)
-    return result
+    if isinstance(ran.result, CommandResult) and ran.result.exit_code != 0:
+        raise TaskFailed(f"task {task.name} on {nodes[0]} {exited(ran.result)}", job=work.job)
+    return ran

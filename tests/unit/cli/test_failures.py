@@ -25,6 +25,39 @@ def test_a_job_that_fails_in_virtual_time(cli, command):
     assert cli("runs", "--json").json[0]["state"] == "failed"
 
 
+ONLY_ONCE = """
+    from pathlib import Path
+    import qloom
+
+    @qloom.task(expected_s=5)
+    def work():
+        if Path("mark").exists():
+            raise ValueError("once is enough")
+        Path("mark").touch()
+
+    async def program(job):
+        await job.classical(work())
+"""
+
+
+def test_a_comparison_shows_no_figures_of_a_job_that_failed(cli):
+    """What it held until then would look like the cheapest of all."""
+    write("once.py", ONLY_ONCE)
+    said = cli("compare", "once.py", "--world", "virtual", "--strategies", "offload,workflow")
+    assert said.code == 1
+    offload, workflow = said.out.splitlines()[-3:-1]
+    assert offload.split() == ["offload", "5.0", "15.0", "5.0", "0.0", "0.0", "0.0"]
+    assert workflow.split() == ["workflow", "failed", "-", "-", "-", "-", "-"]
+    assert "once is enough" in said.err
+
+
+def test_a_run_that_failed_says_so_beside_its_figures(cli):
+    write("failures.py", FAILURES)
+    assert "(failed)" in cli("run", "failures.py:fails", "--world", "virtual").err
+    assert "(failed)" in cli("show").out
+    assert cli("show", "--json").json["state"] == "failed"
+
+
 def test_errors_are_json_too(cli):
     write("failures.py", FAILURES)
     said = cli("run", "failures.py:fails", "--world", "virtual", "--json")
@@ -36,6 +69,8 @@ def test_errors_are_json_too(cli):
     assert said.code == 1
     assert [row["strategy"] for row in said.json["rows"]] == ["offload", "split"]
     assert [error["error"] for error in said.json["errors"]] == ["TaskFailed"] * 2
+    assert [row["state"] for row in said.json["rows"]] == ["failed"] * 2
+    assert {row[name] for row in said.json["rows"] for name in row if name.endswith("_s")} == {None}
     for words in (("run", "nothing", "--json"), ("show", "nothing", "--json"), ("run", "--json"), ("--json",)):
         said = cli(*words)
         assert (said.code, said.err) == (2, ""), words

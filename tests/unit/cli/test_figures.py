@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.cli.typed import EVERY_STRATEGY, ROW, shell
+from tests.unit.cli.typed import EVERY_STRATEGY, ROW, shell, write
 
 
 def test_what_each_strategy_holds():
@@ -44,3 +44,31 @@ def test_combinations_of_holds(cli):
     assert malleable["strategy"] == "malleable+share"
     assert malleable["vqpu_s_held"] == pytest.approx(100.4)
     assert offload["qpu_s_held"] == pytest.approx(100.4)
+
+
+SLOW_TO_IMPORT = """
+    import time
+    time.sleep(1.0)
+
+    def trivial():
+        return 1
+"""
+COMPUTES = """
+    import time, heavy, qloom
+
+    async def program(job):
+        time.sleep(0.3)
+        await job.classical(qloom.call(heavy.trivial))
+        time.sleep(0.3)
+        await job.quantum(qloom.delay(0.1))
+        time.sleep(0.3)
+"""
+
+
+@pytest.mark.parametrize("strategy", ["offload", "workflow"])
+def test_wall_time_has_what_the_program_computes_and_busy_time_has_no_imports(strategy):
+    write("heavy.py", SLOW_TO_IMPORT)
+    said = shell("run", write("computes.py", COMPUTES), "--strategy", strategy, "--json")
+    assert said.json["wall_s"] >= 0.3 + 1.0 + 0.3 + 0.1 + 0.3
+    assert said.json["node_s_held"] >= 1.0
+    assert said.json["node_s_busy"] < 1.0, "the import alone takes a second"

@@ -10,7 +10,7 @@ from typing import Any
 from qloom.errors import TaskFailed
 from qloom.model import Task, Work
 from qloom.mpi.launch import mpiexec, require_mpi, run_ranks
-from qloom.ports import Lease, Request, World
+from qloom.ports import Lease, Ran, Request, World
 from qloom.site import Site
 from qloom.worlds.checks import check_task
 from qloom.worlds.emulated import EmulatedDevice
@@ -73,7 +73,7 @@ class LocalWorld(World):
         lease.ended = True
         self._line.give_back(lease, list(lease.nodes), qpu=True)
 
-    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Any:
+    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Ran:
         """Run a task in the worker of its first node."""
         task = work.task
         if task.ranks:

@@ -13,7 +13,7 @@ from qloom.ports import Request
 from qloom.site import Site
 from qloom.worlds.slurm.arguments import components, core
 
-SHARES = "QLOOM_DRIVER_SHARES"  # tells a driver that the job around it is its own, and what that has of a QPU
+DRIVER_QPU = "QLOOM_DRIVER_QPU"  # tells a driver that the job around it is its own: DEVICE:HOLD:SHARES, or nothing
 MARK = "qloom-submitted"  # not the tag of a driver: nobody reaps what waits for its turn
 
 
@@ -36,10 +36,14 @@ class Batch:
             lines += ["#SBATCH hetjob", *_directives(component)]
         if home := os.environ.get("QLOOM_HOME"):
             lines.append(f"export QLOOM_HOME={shlex.quote(str(Path(home).absolute()))}")
-        lines.append(f"export {SHARES}={self.shares}")
+        lines.append(f"export {DRIVER_QPU}={shlex.quote(self._qpu())}")
         python = shlex.quote(site.slurm.python or sys.executable)
         lines.append(f"exec {python} -m qloom resume {shlex.quote(self.run)} --driver {self.driver} --quiet")
         return "\n".join(lines) + "\n"
+
+    def _qpu(self) -> str:
+        request = self.request
+        return f"{request.device}:{request.qpu.value}:{self.shares}" if request is not None and self.shares else ""
 
     def _tags(self, directory: str) -> list[str]:
         tags = [

@@ -8,11 +8,14 @@ import subprocess
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from qloom.errors import InputError, JobError
 from qloom.mpi.launch import clean_environment
+from qloom.site import Slurm
+from qloom.worlds.slurm.pace import Pace, Urgency
 from qloom.worlds.slurm.rows import FORMAT, Row, read_rows
 
 CALL_TIMEOUT_S = 20.0
@@ -34,6 +37,7 @@ DOWN = (
 )
 AWAY = ("drain", "down", "fail", "maint")  # as the states of such nodes begin
 GONE = ("invalid job id", "already completing or completed")
+_RELEASES = ("scancel", "scontrol")
 
 
 @dataclass(frozen=True)
@@ -84,14 +88,25 @@ def call_once(*words: str, timeout_s: float = CALL_TIMEOUT_S) -> Answer:
 class Client:
     """The way to the controller, for all jobs of a run."""
 
-    def __init__(self, record: Callable[..., None] | None = None, within: Path | None = None) -> None:
+    def __init__(
+        self,
+        record: Callable[..., None] | None = None,
+        within: Path | None = None,
+        most_calls_per_s: float = Slurm.most_calls_per_s,
+    ) -> None:
         self._record = record
+        throttled = partial(self._tell, "slurm_throttled", most_calls_per_s=most_calls_per_s)
+        self._pace = Pace(most_calls_per_s, throttled)
         self._down_since: float | None = None
         self.calls = 0
         self.was_silent = False
         # scontrol leaves scripts behind, and a driver that is killed this directory: better within that of its run
         self._temporary = tempfile.TemporaryDirectory(prefix="qloom-slurm-", dir=within)
         self.directory = Path(self._temporary.name)
+
+    def turn(self, urgency: Urgency) -> asyncio.Future[None]:
+        """What a call of a program of Slurm's awaits first; a turn that is cancelled before it came costs nothing."""
+        return self._pace.turn(urgency)
 
     async def call(self, *words: str, unless: Callable[[], Awaitable[str | None]] | None = None) -> Answer:
         """Call a program until the controller has answered, however long that takes.
@@ -111,6 +126,7 @@ class Client:
                 return Answer(0, found, "")
 
     async def _once(self, words: Sequence[str]) -> Answer:
+        await self.turn(Urgency.RELEASE if words[0] in _RELEASES else Urgency.USE)
         self.calls += 1
         process = await asyncio.create_subprocess_exec(
             *words,

@@ -42,9 +42,17 @@ def engine_us(clock: Clock, observed_us: int, second: int | None) -> int | None:
     """Slurm knows whole seconds: what was observed, moved into the second that Slurm names."""
     if second is None:
         return None
-    zero_us = time.time_ns() // 1000 - clock.now_us()
-    begin_us = second * 1_000_000 - zero_us
+    begin_us = _begin_us(clock, second)
     return min(max(observed_us, begin_us), begin_us + 999_999)
+
+
+def unobserved_us(clock: Clock, second: int | None) -> int | None:
+    """The same for what was not observed: the middle of the second that Slurm names."""
+    return None if second is None else _begin_us(clock, second) + 500_000
+
+
+def _begin_us(clock: Clock, second: int) -> int:
+    return second * 1_000_000 - (time.time_ns() // 1000 - clock.now_us())
 
 
 def how_it_ended(row: Row | None) -> str:

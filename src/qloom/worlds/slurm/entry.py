@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 from typing import Any
 
 from qloom.journal.accounting import Interval, read_history
 from qloom.journal.file import read_events
+from qloom.model import QpuHold
+from qloom.ports import Lease, World
 from qloom.worlds import Surroundings
+from qloom.worlds.hosted import HostedWorld
 from qloom.worlds.realtime import RealClock, execute
 from qloom.worlds.slurm import submitted
-from qloom.worlds.slurm.batch import SHARES
+from qloom.worlds.slurm.driver_job import DRIVER, is_inside, read_driver_job
 from qloom.worlds.slurm.facts import Facts, check, read_facts
-from qloom.worlds.slurm.handon import Chain
-from qloom.worlds.slurm.own import own_job
+from qloom.worlds.slurm.handover import SlurmHandover
 from qloom.worlds.slurm.reap import reap
 from qloom.worlds.slurm.tags import own_tag
 from qloom.worlds.slurm.world import SlurmWorld
@@ -24,7 +27,7 @@ __all__ = ["REAL_TIME", "check", "execute", "make", "submitted"]
 REAL_TIME = True
 
 
-def make(surroundings: Surroundings, clock: RealClock) -> SlurmWorld:
+def make(surroundings: Surroundings, clock: RealClock) -> World:
     """The partition of the site. What dead drivers of this user have left is given back first."""
     directory, record = surroundings.directory, surroundings.record
     logs = None if directory is None else directory / "logs"
@@ -36,25 +39,35 @@ def make(surroundings: Surroundings, clock: RealClock) -> SlurmWorld:
     run = f"memory-{os.getpid()}" if directory is None else directory.name
     past = [] if directory is None else read_history(read_events(directory)).intervals
     facts = read_facts(surroundings.site)
-    chained = surroundings.driver == "chain"
-    own = own_job(once=chained) if surroundings.driver == "in-job" or (chained and SHARES in os.environ) else None
     world = SlurmWorld(
         surroundings.site,
         facts,
         clock,
-        own_tag(run, os.environ.get("SLURM_JOB_ID", "") if SHARES in os.environ else ""),
+        own_tag(run, os.environ["SLURM_JOB_ID"] if is_inside() else ""),
         surroundings.worker_set_up,
         logs,
         record,
-        sum(interval.seconds for interval in past if interval.kind == "node"),
+        sum(interval.seconds * interval.weight for interval in past if interval.kind == "node"),
         sum(interval.seconds * _qpus(interval, facts) for interval in past),
-        own,
     )
-    if chained and directory is not None:
-        own_id = own.row.whole if own is not None else None
-        running: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]  # the world is made in one
-        world.chain = Chain(world.site, directory, world.client, own_id, world.holds_any, running.cancel)
-    return world
+    lives_in_a_job = surroundings.driver == "in-job" or (surroundings.driver != "here" and is_inside())
+    if directory is None or not (lives_in_a_job or surroundings.driver == "chain"):
+        return world
+    return _hosted(world, surroundings.driver, directory, lives_in_a_job)
+
+
+def _hosted(world: SlurmWorld, driver: str, directory: Path, lives_in_a_job: bool) -> HostedWorld:
+    """The same for a driver that lives in a Slurm job; the first one of a chain does not yet."""
+    once = driver == "chain"
+    own, hold, own_id = Lease(DRIVER, "", []), QpuHold.TASK, None
+    if lives_in_a_job:
+        job = read_driver_job(beside=driver == "beside")
+        own, hold, own_id = world.adopt(job), job.hold, job.part.id
+    running: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]  # the world is made in one
+    following = "chain" if once else "in-job"
+    handover = SlurmHandover(world.site, world.facts, directory, world.client, following, own_id, running.cancel)
+    patience_s = 0.0 if once else world.site.slurm.handover_s
+    return HostedWorld(world, own, hold, handover, patience_s, once=once)
 
 
 def _qpus(interval: Interval, facts: Facts) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from qloom.errors import NodeLost
 from qloom.ports import Lease, Request
 from qloom.worlds.slurm.ceiling import Ceilings
+from qloom.worlds.slurm.driver_job import DRIVER
 from qloom.worlds.slurm.facts import Facts
 from qloom.worlds.slurm.parts import Part
 from qloom.worlds.slurm.rows import Row
@@ -59,8 +60,8 @@ class Held:
             lease.device, lease.shares = None, 0
 
     def has_qpu(self, job: str) -> bool:
-        """Whether a job holds a QPU, or a share of one, beyond its tasks."""
-        return job in self._with_qpu
+        """Whether a job, or the driver for it, holds a QPU, or a share of one, beyond its tasks."""
+        return job in self._with_qpu or DRIVER in self._with_qpu
 
     def read_back(self, lease: Lease, part: Part, rows: Sequence[Row]) -> list[str]:
         """The node list is what Slurm says it is; returns what is no longer in it."""

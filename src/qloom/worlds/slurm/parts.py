@@ -11,6 +11,7 @@ from typing import Any
 from qloom.ports import Clock
 from qloom.worlds.process import WorkerDied
 from qloom.worlds.slurm.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Client, controller_is_down
+from qloom.worlds.slurm.pace import Urgency
 from qloom.worlds.slurm.step import StepWorker
 from qloom.worlds.workers import note_start
 
@@ -74,6 +75,7 @@ class StepWorkers:
         until_s, pause_s, tries = loop.time() + REVOKED_S, FIRST_PAUSE_S, 0
         log = self._logs / f"{part.id}.{node}.log"
         while True:
+            await self._client.turn(Urgency.USE)
             self._client.calls += 1
             known = log.stat().st_size if log.exists() else 0
             worker = StepWorker(part.id, node, self._set_up, log, het=part.het, python=self._python)

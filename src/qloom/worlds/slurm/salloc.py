@@ -13,6 +13,7 @@ from functools import partial
 
 from qloom.errors import InputError
 from qloom.worlds.slurm.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Answer, Client, controller_is_down, environment
+from qloom.worlds.slurm.pace import Urgency
 from qloom.worlds.worker import die_with_parent
 
 _GRANTED = re.compile(r"Granted job allocation (\d+)")
@@ -28,11 +29,14 @@ class Salloc:
         self._client = client
         self._words = list(words)
         self._process: asyncio.subprocess.Process | None = None
+        self._turn: asyncio.Future[None] | None = None
         self._withdrawn = asyncio.Event()
 
     def withdraw(self) -> None:
         """Take the request back; too late if it was granted."""
         self._withdrawn.set()
+        if self._turn is not None:
+            self._turn.cancel()
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
 
@@ -43,6 +47,8 @@ class Salloc:
         """
         pause_s = FIRST_PAUSE_S
         while not self._withdrawn.is_set():
+            if not await self._its_turn():
+                return None
             answer = await self._once()
             found = _GRANTED.search(answer.stderr) if answer.code == 0 else None
             if found is not None:
@@ -63,6 +69,15 @@ class Salloc:
             while found is not None and not self._eligible() and not self._withdrawn.is_set():
                 await self._pause(FIRST_PAUSE_S)  # Slurm has ended the jobs before, and others take their place
         return None
+
+    async def _its_turn(self) -> bool:
+        """Wait until Slurm may be asked; False if the request was taken back before."""
+        self._turn = self._client.turn(Urgency.ASK)
+        try:
+            await asyncio.wait([self._turn])
+        finally:
+            self._turn.cancel()
+        return not self._turn.cancelled()
 
     async def _once(self) -> Answer:
         self._client.calls += 1

@@ -23,11 +23,11 @@ from qloom.worlds.realtime import RealClock
 from qloom.worlds.slurm.arguments import components, salloc
 from qloom.worlds.slurm.ceiling import Ceilings, CountedDevice
 from qloom.worlds.slurm.client import Client
-from qloom.worlds.slurm.ends import cancel, engine_us, how_it_ended, settled, taken_away
+from qloom.worlds.slurm.driver_job import DRIVER, DriverJob
+from qloom.worlds.slurm.ends import cancel, engine_us, how_it_ended, settled, taken_away, unobserved_us
 from qloom.worlds.slurm.facts import Facts
-from qloom.worlds.slurm.handon import Chain, HandOn
 from qloom.worlds.slurm.held import Held
-from qloom.worlds.slurm.own import OwnJob, Turn, without
+from qloom.worlds.slurm.pace import Urgency
 from qloom.worlds.slurm.parts import Part, StepWorkers
 from qloom.worlds.slurm.rows import Row
 from qloom.worlds.slurm.salloc import Salloc
@@ -52,8 +52,6 @@ class SlurmWorld(World):
     record: Callable[..., None] | None = None
     used_node_s: float = 0.0  # of the ceilings, before the run was resumed
     used_qpu_s: float = 0.0
-    own: OwnJob | None = None  # the job around this driver, if it was submitted
-    chain: Chain | None = None  # who goes on, if no driver waits in line
 
     def __post_init__(self) -> None:
         slurm, facts = self.site.slurm, self.facts
@@ -65,17 +63,18 @@ class SlurmWorld(World):
             cpus_per_node=self.site.cpus_per_node or facts.cpus,
             memory_per_node_mb=self.site.memory_per_node_mb or facts.memory_mb,
         )
-        self.client = Client(self.record, self.logs)
+        self.client = Client(self.record, self.logs, slurm.most_calls_per_s)
         logs = self._logs = self.logs or self.client.directory
         self._local = LocalWorkers(self.clock, self.worker_set_up, logs, self.record)
         self._workers = StepWorkers(self.client, self.clock, self.worker_set_up, logs, slurm.python, self.record)
-        self._asking: dict[str, tuple[Request, Salloc | HandOn | Turn]] = {}
+        self._asking: dict[str, tuple[Request, Salloc]] = {}
         self._told: dict[str, str] = {}  # lease or job -> the last that the journal was told of it
         self._ceilings = Ceilings(self.clock, slurm, self.used_node_s, self.used_qpu_s, self._stop)
         self._held = Held(self._ceilings, facts)
         emulated = [EmulatedDevice(qpu, self.clock, self._local.get) for qpu in qpus]
         self.devices = [CountedDevice(device, self._ceilings, self._held.has_qpu) for device in emulated]
         self._leaked = False
+        self._adopted: Part | None = None  # the job that the driver lives in
         away = None if slurm.licences else partial(self.client.is_away, slurm.quantum_partition)
         self._watch = Watch(self.client, slurm.poll_s, self._asking, self._held.parts, self._tell, away)
 
@@ -83,45 +82,34 @@ class SlurmWorld(World):
 
     async def grant(self, request: Request) -> Lease | None:
         """Wait in Slurm's line for a new lease; workers start while the job gets going."""
-        if not await self._own_turn(request):
-            return None
         shares = self.facts.shares_of(request)
-        lent = self.own.lend(request, shares) if self.own is not None else None
-        rest, rest_shares = without(request, shares, lent)
-        if lent is not None:
-            self._hold(request, lent, shares - rest_shares)
-        if rest is not None:
-            granted = await self._ask_for_rest(rest, rest_shares, lent)
-            request.waited_for = rest.waited_for
-            if granted is None:
-                return None
-            part, granted_us = granted
-        elif lent is not None:
-            part, granted_us = lent, engine_us(self.clock, self.clock.now_us(), lent.start_s)
-        nodes = [*(lent.nodes if lent is not None and lent is not part else ()), *part.nodes]
-        return Lease(request.id, request.job, nodes, request.device if shares else None, shares, granted_us, part.id)
+        granted = await self._ask(request, shares)
+        if granted is None:
+            return None
+        part, start_us = granted
+        device = request.device if shares else None
+        return Lease(request.id, request.job, list(part.nodes), device, shares, start_us, part.id)
 
-    async def _own_turn(self, request: Request) -> bool:
-        """What comes after an allocation with the driver's own job waits here; False if it was withdrawn."""
-        before = request.after
-        if before is None or self.own is None or self.chain is not None:
-            return True
-        turn = Turn(self.tag.job_name(request.id))
-        self._asking[request.id] = (request, turn)
-        came = await turn.come(lambda: before.id not in self._held.parts)
-        del self._asking[request.id]
-        self._ceilings.require_room()
-        return came
-
-    async def _ask_for_rest(self, request: Request, shares: int, lent: Part | None) -> tuple[Part, int | None] | None:
-        """Ask for what the driver's own job does not have; if that fails, it is idle again."""
-        granted = None
-        try:
-            granted = await self._ask(request, shares)
-        finally:
-            if granted is None and lent is not None:
-                await self._end(Lease(request.id, request.job, list(lent.nodes)), [lent])
-        return granted
+    def adopt(self, job: DriverJob) -> Lease:
+        """The Slurm job that the driver lives in, as a lease: it counts from its start and ends with the driver."""
+        part = self._adopted = job.part
+        start_us = unobserved_us(self.clock, part.start_s)
+        if job.device is not None and job.device not in self.facts.shares:
+            job = replace(
+                job, device=self.site.qpus[0].name
+            )  # a broker that only jobs know of has another name for it
+        self._hold(Request(DRIVER, DRIVER, len(part.nodes), len(part.nodes), job.hold, job.device), part, job.shares)
+        self._tell(
+            DRIVER,
+            "driver_started",
+            nodes=[job.core_of] if job.core_of else list(part.nodes),
+            weight=round(1 / self.facts.cpus, 6) if job.core_of else None,
+            device=job.device,
+            hold=job.hold.value if job.device else None,
+            engine_us=start_us,
+            engine_id=part.id,
+        )
+        return Lease(DRIVER, DRIVER, list(part.nodes), job.device, job.shares, start_us, part.id)
 
     async def more_nodes(self, request: Request) -> Sequence[str]:
         """Wait for a second allocation, of as many nodes as there are by then; if somebody cancels it, for none."""
@@ -169,9 +157,7 @@ class SlurmWorld(World):
         part.end_s = first.end_s
         return self._hold(request, part, shares), engine_us(self.clock, observed_us, first.start_s)
 
-    def _request(self, request: Request, shares: int) -> Salloc | HandOn:
-        if self.chain is not None:
-            return HandOn(self.chain, request, shares)
+    def _request(self, request: Request, shares: int) -> Salloc:
         name = self.tag.job_name(request.id)
         self._watch.note(name)
         before = [part.id for part in self._held.of(request.after.id)] if request.after is not None else []
@@ -181,7 +167,7 @@ class SlurmWorld(World):
 
     def _rest_s(self, lease: Lease) -> float | None:
         """How long what a lease began with will still be there; None if that has no end."""
-        first = next(iter(self._held.of(lease.id)), None)
+        first = next(iter(self._held.of(lease.id)), self._adopted)
         return None if first is None or first.end_s is None else first.end_s - time.time()
 
     def _hold(self, request: Request, part: Part, shares: int) -> Part:
@@ -208,18 +194,20 @@ class SlurmWorld(World):
         return await self._end(lease, whole)
 
     async def _shrink(self, lease: Lease, part: Part, dropped: list[str]) -> None:
-        """A het job, the driver's own, or one without accounting cannot be resized: then the nodes stay."""
+        """A het job, or one without accounting, cannot be resized: then the nodes stay."""
         kept = [node for node in part.nodes if node not in dropped]
-        is_own = self.own is not None and part is self.own.lent
-        if not part.het and not is_own and kept:
+        if not part.het and kept:
             answer = await self.client.call("scontrol", "update", f"JobId={part.id}", f"NodeList={','.join(kept)}")
             if answer.code != 0:
                 self._tell(lease.id, "resize_refused", lease=lease.id, engine_id=part.id, complaint=answer.complaint)
-            self._held.read_back(lease, part, await self.client.jobs(part.id))
+            gone = self._held.read_back(lease, part, await self.client.jobs(part.id))
+            if part is self._adopted and gone:
+                self._tell(DRIVER, "driver_released", nodes=gone)
 
     async def drop_qpu(self, lease: Lease) -> int | None:
         """Cancel the component that stands for the QPU, or the job that is nothing else."""
         holders = [part for part in self._held.of(lease.id) if part.qpu is not None]
+        device = lease.device
         self._held.remove_qpu(lease)
         if not holders:
             return None
@@ -227,7 +215,10 @@ class SlurmWorld(World):
         qpu, part.qpu = part.qpu, part.qpu if part.het else None
         if not part.nodes:
             self._held.remove(lease, part)
-        return await self._cancel([str(qpu)])
+        ended_us = await self._cancel([str(qpu)])
+        if part is self._adopted:
+            self._tell(DRIVER, "driver_released", device=device, engine_us=ended_us)
+        return ended_us
 
     async def free(self, lease: Lease) -> int | None:
         """Cancel all jobs of a lease."""
@@ -248,16 +239,9 @@ class SlurmWorld(World):
 
     async def _cancel(self, ids: list[str]) -> int | None:
         """Cancel jobs or components, and see that they have ended; Slurm's own time of the last end."""
-        ids = self._not_own(ids)
-        if not ids:
-            return None
         began_us = self.clock.now_us()
         end_s = await cancel(self.client, ids)
         return engine_us(self.clock, began_us, end_s)
-
-    def _not_own(self, ids: list[str]) -> list[str]:
-        """What may be cancelled: the driver's own job ends with the driver."""
-        return [id for id in ids if self.own is None or not self.own.keeps(id)]
 
     # Working
 
@@ -288,12 +272,14 @@ class SlurmWorld(World):
             raise TaskFailed(
                 f"task {work.task.name} uses MPI on {len(nodes)} nodes, which came as several Slurm jobs",
                 job=work.job,
-                hint=f"a step cannot span jobs: {_AT_ONCE if self.own is None else _APART}",
+                hint=f"a step cannot span jobs: {_AT_ONCE if self._adopted is None else _APART}",
             )
         group = 0 if part.het else None
         launch = srun(work.task.ranks, nodes, part.id, het_group=group, python=self.site.slurm.python)
         log = self._logs / f"{part.id}.{nodes[0]}.log"
         environment = task_environment(nodes, work)
+        await self.client.turn(Urgency.USE)
+        self.client.calls += 1
         try:
             return await run_ranks(work.task, launch, self.worker_set_up, environment, log, self._logs)
         except TaskFailed as error:
@@ -336,7 +322,7 @@ class SlurmWorld(World):
         """The run has used up what it may hold: take all that it holds away, but for the driver's own job."""
         for _, asked in self._asking.values():
             asked.withdraw()
-        if ids := self._not_own([part.id for part in self._held.all()]):
+        if ids := [part.id for part in self._requested_parts()]:
             self._stopping = asyncio.ensure_future(self.client.cancel(*ids))
 
     # The end
@@ -349,14 +335,9 @@ class SlurmWorld(World):
         """Who stands in line, in plain words."""
         return [f"job {request.job} waits in Slurm as {asked.name}" for request, asked in self._asking.values()]
 
-    def holds_any(self) -> bool:
-        """Whether anything is held now."""
-        return bool(self._held.all())
-
-    @property
-    def handed_on(self) -> str | None:
-        """The Slurm job that goes on with the run, if this driver has ended for it."""
-        return self.chain.next_job if self.chain is not None else None
+    def _requested_parts(self) -> list[Part]:
+        """All that is held, but for the job that the driver lives in: that ends with the driver."""
+        return [part for part in self._held.all() if part is not self._adopted]
 
     def require_all_free(self) -> None:
         """After a run: whatever is still held was leaked."""
@@ -367,11 +348,11 @@ class SlurmWorld(World):
         """Cancel what is left, and end all workers."""
         await self._watch.close()
         self._ceilings.close()
-        parts = self._held.all()
-        self._leaked = bool(self._held.parts or self._asking)
-        await asyncio.gather(*(self._workers.close(part, part.nodes) for part in parts))
-        if ids := self._not_own([part.id for part in parts]):
-            await self.client.cancel(*ids)
+        parts = self._requested_parts()
+        self._leaked = bool(parts or self._asking)
+        await asyncio.gather(*(self._workers.close(part, part.nodes) for part in self._held.all()))
+        if parts:
+            await self.client.cancel(*(part.id for part in parts))
         self._held.parts.clear()
         await self._watch.release_strays()
         self._local.close()

@@ -2,7 +2,7 @@
 
 Time is whole microseconds. Equal times wake in the order they were set; deadlines come after all else that is
 due at the same instant. Nothing from outside can happen here: threads, processes and sockets are refused, and
-when nothing is left to happen, that is a deadlock.
+when nothing is left to happen, or nothing but timers until a limit that was set, that is a deadlock.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from qloom.errors import Deadlock
 
 _RunningLoop = asyncio._set_running_loop
+FOR_EVER_US = 2**62
 
 
 class _Handle(list[Any]):
@@ -37,6 +38,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def __init__(self) -> None:
         self.now_us = 0
+        self.limit_us = FOR_EVER_US
         self.why_stuck: Callable[[], list[str]] = list
         self._ready: deque[_Handle] = deque()
         self._timers: list[tuple[int, bool, int, _Handle | asyncio.Future[None]]] = []
@@ -105,11 +107,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 if main.done():
                     break
                 if not timers:
-                    raise Deadlock(
-                        "nothing is left to happen: "
-                        + ("; ".join(self.why_stuck()) or "the program waits for itself"),
-                        hint="a job waits for something that nobody will give back",
-                    )
+                    raise self._stuck("nothing is left to happen")
+                if timers[0][0] > self.limit_us:
+                    raise self._stuck(f"not done after {self.limit_us / 1e6:g} s")
                 when_us, _late, _number, due = pop(timers)
                 if isinstance(due, _Handle):
                     if not due.cancelled():
@@ -122,6 +122,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         finally:
             self._running = False
             _RunningLoop(before)
+
+    def _stuck(self, what: str) -> Deadlock:
+        why = "; ".join(self.why_stuck()) or "the program waits for itself"
+        return Deadlock(f"{what}: {why}", hint="a job waits for something that nobody will give back")
 
     def _cancel_all(self) -> None:
         """End what is left, so that nothing is destroyed while pending."""
@@ -214,6 +218,10 @@ class VirtualClock:
         """Who is asked what everybody waits for, should nothing be left to happen."""
         self._loop.why_stuck = why_stuck
 
+    def limit(self, seconds: float) -> None:
+        """Whoever is not done at that time is stuck, whatever else goes on."""
+        self._loop.limit_us = round(seconds * 1e6)
+
     def sleep(self, seconds: float) -> Awaitable[None]:
         """Let virtual time pass. A bare future in the heap: most timers only wake somebody."""
         loop = self._loop
@@ -225,7 +233,7 @@ class VirtualClock:
     def jump(self, at_us: int) -> bool:
         """Go to a time at once; False if anything else happens before or at it."""
         loop = self._loop
-        if loop._ready or (loop._timers and loop._timers[0][0] <= at_us):
+        if loop._ready or (loop._timers and loop._timers[0][0] <= at_us) or at_us > loop.limit_us:
             return False
         loop.now_us = at_us
         return True

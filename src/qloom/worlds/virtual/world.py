@@ -13,7 +13,7 @@ from qloom.errors import AllocationEnded, JobError, NodeLost, QuantumFailed, Tas
 from qloom.journal.content import digest
 from qloom.journal.replay import Past
 from qloom.model import Payload, QuantumWork, Task, Work
-from qloom.ports import Lease, Request, World
+from qloom.ports import Lease, Ran, Request, World
 from qloom.site import Qpu, Site
 from qloom.worlds.checks import check_task
 from qloom.worlds.execution import compute_inline, solve
@@ -112,19 +112,24 @@ class VirtualWorld(World):
         self._line.give_back(lease, nodes, qpu=qpu)
         return self.clock.now_us()
 
-    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Any:
+    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Ran:
         """Let the time pass that a task takes, then compute or recall its result."""
-        owner = "" if self._overheads.warm_workers else lease.id
+        owner, before_s = "" if self._overheads.warm_workers else lease.id, self._overheads.task_s
         if any((owner, node) not in self._warm for node in nodes):
+            before_s += self._overheads.worker_start_s
             await self._pass_time(self._overheads.worker_start_s)
             self._warm.update(dict.fromkeys(((owner, node) for node in nodes), True))
-        await self._work(lease, self._overheads.task_s + self._seconds(work))
+        seconds = self._seconds(work)
+        await self._work(lease, self._overheads.task_s + seconds)
         if (work.job, work.id) not in self._failed_once and self.faults.hits(self.faults.node_rate, work):
             self._failed_once[work.job, work.id] = True
             self._give_back(lease, [nodes[0]], qpu=False)
             raise NodeLost(f"task {work.task.name}: node {nodes[0]} failed (injected fault)")
         if self.faults.hits(self.faults.task_rate, work):
             raise TaskFailed(f"task {work.task.name} was killed on {nodes[0]} (injected fault)")
+        return Ran(self._result(work), seconds if before_s else None)
+
+    def _result(self, work: Work) -> Any:
         if self.profile is not None and self.profile.has(work):
             return self.profile.result(work)
         try:

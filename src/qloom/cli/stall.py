@@ -1,0 +1,93 @@
+"""Says who waits for what when the run of a command has made no progress for a while.
+
+A thread looks at the journal that this process writes, so that it also speaks when the program itself blocks. It ends
+nothing: a job may wait in Slurm's queue for days. In virtual time the loop knows by itself when nothing is left.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from qloom.errors import QloomError
+
+VARIABLE = "QLOOM_STALL_S"
+QUIET_S = 60.0  # then twice as long each time, up to
+LONGEST_S = 3600.0
+LOOKS_PER_PAUSE = 10
+
+
+def quiet_s() -> float:
+    """Seconds without progress after which a command says what it waits for; 0: never."""
+    try:
+        return max(0.0, float(os.environ.get(VARIABLE, QUIET_S)))
+    except ValueError:
+        return QUIET_S
+
+
+def watch() -> None:
+    """Begin to watch whatever run this process writes, in the background."""
+    if (pause_s := quiet_s()) > 0:
+        threading.Thread(target=_watch, args=(pause_s,), name="qloom-stall", daemon=True).start()
+
+
+def _watch(pause_s: float) -> None:
+    seen: tuple[Path, int] | None = None
+    since_s, said_s = time.monotonic(), 0.0
+    while True:
+        time.sleep(pause_s / LOOKS_PER_PAUSE)
+        now_s, looked = time.monotonic(), _look()
+        if looked is None or looked != seen:
+            seen, since_s, said_s = looked, now_s, 0.0
+        elif now_s - since_s >= max(pause_s, said_s + min(said_s, LONGEST_S)):
+            said_s = now_s - since_s
+            if lines := _who_waits(looked[0], said_s):
+                print("\n  ".join(lines), file=sys.stderr, flush=True)
+
+
+def _look() -> tuple[Path, int] | None:
+    """The journal that this process writes, and how long it is."""
+    file = sys.modules.get("qloom.journal.file")  # which may be on its way in: another thread imports it
+    if not getattr(file, "written", None):
+        return None
+    from qloom.journal.file import FILE_NAME, written
+
+    path = written[-1] / FILE_NAME
+    try:
+        return path, path.stat().st_size
+    except OSError:
+        return None  # the run has left nothing
+
+
+def _who_waits(journal: Path, since_s: float) -> list[str]:
+    """What to say; nothing if work runs, the run is over, or it is in virtual time."""
+    from qloom.journal.explain import explain
+    from qloom.journal.file import read_events
+
+    try:
+        events = read_events(journal.parent)
+    except QloomError:
+        return []
+    if events[-1]["event"] == "run_ended" or events[0].get("world") == "virtual" or _runs(events):
+        return []
+    now_us = events[-1]["at_us"] + round(since_s * 1e6)
+    run = journal.parent.name
+    return [f"qloom: nothing has happened for {since_s:.0f} s:", *explain(events, alive=True, now_us=now_us, run=run)]
+
+
+def _runs(events: Sequence[dict[str, object]]) -> bool:
+    """Whether a task or a quantum task executes: then it is clear what everybody waits for."""
+    running: dict[object, None] = {}
+    for event in events:
+        match event["event"]:
+            case "resumed":
+                running.clear()
+            case "task_started" | "quantum_started":
+                running[event.get("job"), event["work"]] = None
+            case "task_ended" | "quantum_ended":
+                running.pop((event.get("job"), event["work"]), None)
+    return bool(running)

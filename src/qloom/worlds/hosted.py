@@ -1,0 +1,333 @@
+"""A world as seen by a driver that lives in an allocation: a job that it works with, one beside its own, or a chain.
+
+The driver's allocation lends its nodes and its QPU to the allocations of the run; what it lacks is asked of the
+world. Such a driver holds something while it waits, so two of them could wait for each other for ever. Hence a bound:
+once a request has waited for `patience_s` while the run held nothing else, the run is handed over to a new job that
+asks for the whole request at once, and this driver ends. A link of a chain serves one request and never waits.
+
+Nothing here knows which engine grants what, so the same rules run on Slurm and in virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from qloom.errors import QloomError
+from qloom.model import QpuHold, Task, Work
+from qloom.ports import HandedOn, Lease, Ran, Request, World
+from qloom.worlds.lending import Lender, Loan, in_words
+
+IDLE_S = 1.0  # nodes of the driver's allocation that lie idle for longer are given back, but for the driver's own
+
+
+class Handover(Protocol):
+    """Gives a run to a new job of the engine."""
+
+    next_job: str | None  # what the engine calls that job, once it is submitted
+
+    async def submit(self, request: Request) -> None:
+        """Submit a job that begins with this request, and end the driver."""
+
+
+@dataclass(eq=False)
+class _Waiting:
+    request: Request
+    since_us: int
+    loan: Loan = field(default_factory=Loan)  # set aside until the world has granted the rest
+    rest: Request | None = None  # what the world is asked for
+    withdrawn: bool = False
+    served: bool = False  # what the world was asked for has become free in the driver's own allocation
+
+
+class HostedWorld(World):
+    """The world around a driver whose own allocation is `own`; `hold` is how that holds its QPU."""
+
+    def __init__(
+        self, world: World, own: Lease, hold: QpuHold, handover: Handover, patience_s: float, *, once: bool = False
+    ) -> None:
+        self.clock, self.node_names, self.devices = world.clock, world.node_names, world.devices
+        self._world = world
+        self._lender = Lender(own, hold)
+        self._own = own
+        self._handover = handover
+        self._patience_s = patience_s
+        self._once = once
+        self._has_served = False
+        self._loans: dict[str, Loan] = {}  # by lease
+        self._granted: dict[str, Lease] = {}
+        self._waiting: dict[str, _Waiting] = {}  # in the order in which they came
+        self._growing: dict[str, Request] = {}
+        self._holds_nothing_since_us = self.clock.now_us()
+        self._changed = asyncio.Event()
+        self._handing_over: asyncio.Task[None] | None = None
+        self._refused: QloomError | None = None  # why the run could not be handed over
+        self._reason: str | None = None
+        self._shrinking: asyncio.Task[None] | None = None
+
+    # Asking
+
+    async def grant(self, request: Request) -> Lease | None:
+        """Lend what is idle, and wait in the world's line for the rest."""
+        waiting = self._waiting[request.id] = _Waiting(request, self.clock.now_us())
+        cancel = self.clock.deadline(self._patience_s, self._hand_over_if_blocked)
+        try:
+            lease = await self._obtain(waiting)
+        finally:
+            cancel()
+            del self._waiting[request.id]
+        if lease is not None:
+            self._granted[lease.id] = lease
+        return lease
+
+    async def _obtain(self, waiting: _Waiting) -> Lease | None:
+        request, lender = waiting.request, self._lender
+        while not waiting.withdrawn:
+            if self._refused is not None:
+                raise self._refused
+            if self._handing_over is not None or (not request.eligible and self._must_wait_here(request)):
+                await self._changed.wait()
+                continue
+            lends = not self._once or (not self._has_served and lender.covers(request))
+            loan = waiting.loan = lender.lend(request) if lends else Loan()
+            rest = loan.rest(request)
+            if rest is not None and self._once:  # it stands in no line: the next job will
+                await self._changed.wait()
+                continue
+            if rest is None or (await self._grant_rest(waiting, rest)) is not None:
+                return self._lease(request, loan)
+            if not waiting.served and self._handing_over is None:
+                return None
+        return None
+
+    def _must_wait_here(self, request: Request) -> bool:
+        """Whether no engine can keep its place in line: it comes after something in the driver's own job."""
+        return self._once or (request.after is not None and request.after.id in self._loans)
+
+    async def _grant_rest(self, waiting: _Waiting, rest: Request) -> Lease | None:
+        """Wait in the world's line; without a grant, what was set aside is idle again."""
+        waiting.rest, waiting.served = rest, False
+        loan = waiting.loan
+        try:
+            loan.granted = await self._world.grant(rest)
+        finally:
+            waiting.rest = None
+            if loan.granted is None:
+                self._lender.take_back(loan.nodes, has_qpu=loan.has_qpu)
+            self._notify()
+        waiting.request.waited_for = rest.waited_for
+        return loan.granted
+
+    def _lease(self, request: Request, loan: Loan) -> Lease:
+        if loan.granted is not None and loan.is_empty:
+            return loan.granted
+        self._has_served = True
+        self._loans[request.id] = loan
+        return self._lender.lease(request, loan)
+
+    async def more_nodes(self, request: Request) -> Sequence[str]:
+        """Lend idle nodes, or wait in the world's line."""
+        lease = request.lease
+        loan = self._loans.get(lease.id) if lease is not None else None
+        if lease is None or loan is None:
+            return await self._world.more_nodes(request)
+        if idle := self._lender.lend_nodes(request.most_nodes):
+            loan.nodes += idle
+            lease.nodes += idle
+            lease.engine_us, lease.engine_id = None, self._own.engine_id
+            return idle
+        granted = loan.granted = loan.granted or Lease(lease.id, lease.job, [])
+        asked = self._growing[request.id] = replace(request, lease=granted)
+        try:
+            gained = await self._world.more_nodes(asked)
+        finally:
+            del self._growing[request.id]
+        lease.engine_us, lease.engine_id = granted.engine_us, granted.engine_id
+        lease.nodes += gained
+        return gained
+
+    def withdraw(self, request: Request) -> None:
+        """Leave the world's line, or the wait for what is lent."""
+        waiting = self._waiting.get(request.id)
+        if waiting is None:
+            self._world.withdraw(self._growing.get(request.id, request))
+            return
+        waiting.withdrawn = True
+        if waiting.rest is not None:
+            self._world.withdraw(waiting.rest)
+        self._notify()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    # Handing over
+
+    def _holds_anything(self) -> bool:
+        return any(lease.nodes or lease.device for lease in self._granted.values())
+
+    def _hand_over_if_blocked(self) -> None:
+        """No request may wait for longer than its bound while the run does nothing but wait."""
+        if self._handing_over is not None or self._holds_anything():
+            return
+        bound_us = self.clock.now_us() - round(self._patience_s * 1e6)
+        for waiting in self._waiting.values():
+            is_blocked = max(waiting.since_us, self._holds_nothing_since_us) <= bound_us and not waiting.served
+            if is_blocked and waiting.request.eligible and not waiting.request.spare:
+                self._handing_over = asyncio.ensure_future(self._hand_over(waiting))
+                return
+
+    async def _hand_over(self, blocked: _Waiting) -> None:
+        """Leave the line first: a site may limit how many jobs of a user stand in it."""
+        request = blocked.request
+        if not self._once:  # the next driver needs a node when it has given the QPU back
+            self._reason = f"{in_words(blocked.rest or request)} did not come in {self._patience_s:g} s"
+            request = replace(request, least_nodes=max(1, request.least_nodes), most_nodes=max(1, request.most_nodes))
+        for waiting in self._waiting.values():
+            if waiting.rest is not None:
+                self._world.withdraw(waiting.rest)
+        while any(waiting.rest is not None for waiting in self._waiting.values()):
+            await self._changed.wait()
+        if self._holds_anything():  # one was granted all the same
+            self._handing_over = None
+            self._notify()
+            return
+        try:
+            await self._handover.submit(replace(request, lease=None, after=None))
+        except QloomError as error:
+            self._refused = error
+            self._notify()
+
+    @property
+    def handed_on(self) -> HandedOn | None:
+        """Who goes on with the run, if this driver has ended for that."""
+        next_job = self._handover.next_job
+        return None if next_job is None else HandedOn(next_job, self._reason)
+
+    # Giving back
+
+    async def drop_nodes(self, lease: Lease, nodes: Sequence[str]) -> int | None:
+        """Give nodes back; the one that the driver is on stays."""
+        loan = self._loans.get(lease.id)
+        if loan is None:
+            return await self._world.drop_nodes(lease, nodes)
+        ended_us = None
+        if lent := [node for node in self._own.nodes[1:] if node in loan.nodes and node in nodes]:
+            ended_us = await self._world.drop_nodes(self._own, lent)
+        if loan.granted is not None and (theirs := [node for node in nodes if node in loan.granted.nodes]):
+            ended_us = await self._world.drop_nodes(loan.granted, theirs)
+        self._read_back(lease, loan)
+        return ended_us
+
+    def _read_back(self, lease: Lease, loan: Loan) -> None:
+        """The world knows which nodes are still held."""
+        loan.nodes = [node for node in loan.nodes if node in self._own.nodes]
+        lease.nodes = [*loan.nodes, *(loan.granted.nodes if loan.granted else ())]
+
+    async def drop_qpu(self, lease: Lease) -> int | None:
+        """Give the QPU back."""
+        loan = self._loans.get(lease.id)
+        if loan is None:
+            ended_us = await self._world.drop_qpu(lease)
+        else:
+            lease.device, lease.shares = None, 0
+            if loan.has_qpu:
+                ended_us = await self._drop_own_qpu(loan)
+            else:
+                ended_us = None if loan.granted is None else await self._world.drop_qpu(loan.granted)
+        self._note_what_is_held()
+        return ended_us
+
+    async def _drop_own_qpu(self, loan: Loan) -> int | None:
+        """A job that is nothing but a QPU keeps it until its driver ends."""
+        loan.has_qpu = False
+        if self._own.nodes:
+            return await self._world.drop_qpu(self._own)
+        self._lender.take_back([], has_qpu=True)
+        return None
+
+    async def free(self, lease: Lease) -> int | None:
+        """Give everything back; what was lent is idle again, and serves those who wait."""
+        loan = self._loans.pop(lease.id, None)
+        if loan is None:
+            ended_us = await self._world.free(lease)
+        else:
+            lease.ended = True
+            ended_us = await self._drop_own_qpu(loan) if loan.has_qpu else None
+            ended_us = ended_us if loan.granted is None else await self._world.free(loan.granted)
+            self._lender.take_back(loan.nodes)
+            lease.nodes, lease.device, lease.shares = [], None, 0
+        self._granted.pop(lease.id, None)
+        self._offer()
+        self._note_what_is_held()
+        return ended_us
+
+    def _note_what_is_held(self) -> None:
+        """From now on the wait of a run that holds nothing else counts."""
+        if not self._holds_anything():
+            self._holds_nothing_since_us = self.clock.now_us()
+            self.clock.deadline(self._patience_s, self._hand_over_if_blocked)
+
+    def _offer(self) -> None:
+        """Serve who waits from what is idle now; what serves nobody for a while is given back."""
+        for waiting in self._waiting.values():
+            if waiting.rest is not None and self._lender.covers(waiting.request, waiting.loan):
+                waiting.served = True
+                self._world.withdraw(waiting.rest)
+                break
+        self._notify()
+        if self._lender.idle and len(self._own.nodes) > 1 and not self._once:
+            self.clock.deadline(IDLE_S, self._shrink_if_idle)
+
+    def _shrink_if_idle(self) -> None:
+        idle = [node for node in self._own.nodes[1:] if node in self._lender.idle]
+        if idle and (self._shrinking is None or self._shrinking.done()):
+            self._lender.idle = [node for node in self._lender.idle if node not in idle]
+            self._shrinking = asyncio.ensure_future(self._shrink(idle))
+
+    async def _shrink(self, nodes: list[str]) -> None:
+        with suppress(QloomError):  # then they stay
+            await self._world.drop_nodes(self._own, nodes)
+        self._lender.take_back(nodes)
+
+    # Working
+
+    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Ran:
+        """Run a task where its first node came from."""
+        loan = self._loans.get(lease.id)
+        if loan is None:
+            return await self._world.execute(nodes, work, lease)
+        granted = loan.granted if nodes[0] not in loan.nodes else None
+        try:
+            return await self._world.execute(nodes, work, granted or self._own)
+        finally:
+            self._read_back(lease, loan)
+
+    def nodes_are_short(self) -> bool:
+        """Whether somebody waits for nodes, other than for spare work."""
+        return self._world.nodes_are_short()
+
+    def asked_nodes(self, lease: Lease) -> int | None:
+        """What a scheduler wants a malleable job to keep to."""
+        return self._world.asked_nodes(lease)
+
+    def check_task(self, task: Task) -> None:
+        """Refuse what no node could ever run."""
+        self._world.check_task(task)
+
+    def who_waits(self) -> list[str]:
+        """Who stands in line, in plain words."""
+        return self._world.who_waits()
+
+    def require_all_free(self) -> None:
+        """After a run: whatever is still held was leaked."""
+        self._world.require_all_free()
+
+    async def close(self) -> None:
+        """Cancel what is left; the driver's own allocation ends with the driver."""
+        if self._shrinking is not None:
+            await asyncio.wait([self._shrinking])
+        await self._world.close()

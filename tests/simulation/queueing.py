@@ -1,0 +1,294 @@
+"""A device, its clients and its faults around a queue core: plain events in time, and what each task was promised."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from dataclasses import dataclass, field, replace
+
+from qloom.broker.core import QueueCore
+from qloom.broker.events import (
+    Advanced,
+    Cancelled,
+    DeviceUp,
+    Ended,
+    Finished,
+    LetGo,
+    SessionClosed,
+    SessionOpened,
+    SessionRequested,
+    SharesChanged,
+    Start,
+    Stop,
+    Submitted,
+    TimePassed,
+)
+from qloom.broker.promise import DeviceSpec
+from qloom.broker.state import KnownSession, KnownTask
+from qloom.errors import Refused
+from qloom.model import QpuHold
+
+
+@dataclass
+class Task:
+    """A task as its client and the store know it; times called `_at_s` count available seconds only."""
+
+    submitted: Submitted
+    queued_us: int
+    asked_at_s: float
+    bound_s: float | None  # on the whole wait
+    state: str = "queued"
+    since_us: int = 0
+    attempts: int = 0
+    head_at_s: float | None = None
+    head_bound_s: float | None = None  # on the wait at the head of its session
+    stopping: bool = False
+    on_device: bool = False
+
+
+@dataclass
+class Session:
+    """A session as its client and the store know it."""
+
+    requested: SessionRequested
+    is_open: bool = False
+    turn_us: int = 0
+    line: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What happens besides tasks and sessions."""
+
+    close_rate: float = 0.0
+    fault_rate: float = 0.2
+    whole_rate: float = 0.0
+    most_at_once: int = 1  # tasks that a session has queued
+    outages: bool = False
+    restarts: int = 0
+    share_changes: int = 0
+
+
+class Queueing:
+    """Runs for a while in time of its own and keeps each wait beside what bounded it."""
+
+    def __init__(self, spec: DeviceSpec, seed: int, habits: Habits) -> None:
+        self.spec, self.habits, self.random = spec, habits, random.Random(seed)
+        self.core = QueueCore([spec])
+        self.shares, self.most_shares = spec.shares, spec.shares
+        self.now_us, self.available_us, self.up = 0, 0, True
+        self.agenda: list[tuple[int, int, tuple[object, ...]]] = []
+        self.made = 0
+        self.tasks: dict[str, Task] = {}
+        self.sessions: dict[str, Session] = {}
+        self.head_waits: list[tuple[float, float]] = []  # seconds, bound
+        self.waits: list[tuple[float, float]] = []  # whole ones, of tasks whose bound no later change can move
+        self.expired: list[Task] = []  # although there was a bound, and the device was there all the time
+        self.refused = 0
+
+    @property
+    def at_s(self) -> float:
+        return self.available_us / 1e6
+
+    def at(self, delay_s: float, *what: object) -> None:
+        self.made += 1
+        heapq.heappush(self.agenda, (self.now_us + round(delay_s * 1e6), self.made, what))
+
+    def run(self, until_s: float, clients: int, outsiders: int) -> Queueing:
+        for _ in range(clients):
+            self.at(self.random.random() * 5, "open")
+        for _ in range(outsiders):
+            self.at(self.random.random() * 5, "outside")
+        for begin_s in range(20, round(until_s), 40) if self.habits.outages else ():
+            self.at(begin_s, "device", False)
+            self.at(begin_s + 7, "device", True)
+        for _ in range(self.habits.restarts):
+            self.at(self.random.random() * until_s, "restart")
+        for _ in range(self.habits.share_changes):
+            self.at(self.random.random() * until_s, "shares")
+        while self.agenda and self.agenda[0][0] <= until_s * 1e6:
+            at_us, _, what = heapq.heappop(self.agenda)
+            self.available_us += (at_us - self.now_us) if self.up else 0
+            self.now_us = at_us
+            self.happen(what)
+            if (due_us := self.core.next_deadline_us()) is not None:
+                self.at(max(0, due_us - self.now_us) / 1e6, "time")
+        return self
+
+    def happen(self, what: tuple[object, ...]) -> None:
+        match what:
+            case ("open",):
+                self.open()
+            case ("ask", str(session)) if session in self.sessions:
+                if self.random.random() < self.habits.close_rate:
+                    self.close(session)
+                elif self.sessions[session].is_open or self.random.random() < 0.5:
+                    self.submit(session)
+            case ("outside",):
+                self.submit(None)
+                self.at(self.random.expovariate(0.5), "outside")
+            case ("let go", str(task), int(attempt)) if self.runs(task, attempt):
+                self.tasks[task].on_device = False
+                self.tell(LetGo(task))
+                self.at(0.5, "end", task, attempt, False)
+            case ("end", str(task), int(attempt), bool(fault)) if self.runs(task, attempt):
+                self.end(task, fault)
+            case ("device", bool(up)):
+                self.up = up
+                self.tell(DeviceUp("q", up))
+            case ("time",):
+                self.tell(TimePassed())
+            case ("shares",):
+                self.shares = self.random.randint(1, 6)
+                self.most_shares = max(self.most_shares, self.shares)
+                self.tell(SharesChanged("q", self.shares))
+            case ("restart",):
+                self.restart()
+
+    def runs(self, task: str, attempt: int) -> bool:
+        known = self.tasks.get(task)
+        return known is not None and known.attempts == attempt and known.state == "executing"
+
+    # Sessions
+
+    def open(self) -> None:
+        self.made += 1
+        hold = QpuHold.WHOLE if self.random.random() < self.habits.whole_rate else QpuHold.SHARE
+        requested = SessionRequested(f"s{self.made}", "q", hold, job=f"s{self.made}")
+        self.sessions[requested.session] = Session(requested)
+        self.tell(requested)
+
+    def close(self, session: str) -> None:
+        self.tell(SessionClosed(session))
+        del self.sessions[session]
+        self.at(0.5, "open")
+
+    # Tasks
+
+    def submit(self, session: str | None) -> None:
+        longest_s = self.spec.longest_s or 1.0
+        whole = session is not None and self.sessions[session].requested.hold is QpuHold.WHOLE
+        expected_s = self.random.choice([0.01, 0.3, 1.0, 1.0]) * longest_s
+        most_s = self.spec.slowest_s
+        limit_s = None if whole else self.random.choice([most_s, most_s, longest_s, 0.2 * longest_s])
+        self.made += 1
+        task = Submitted(
+            f"t{self.made}", "q", session, expected_s, job=session or "outside", time_limit_s=limit_s,
+            set_up=self.random.choice([None, "a", "b"]),
+        )  # fmt: skip
+        bound_s = None if session is None else self.core.longest_wait_s("q", session)
+        if bound_s is not None and self.random.random() < 0.5:
+            task = replace(task, max_wait_s=bound_s * self.random.choice([0.9, 1.0, 1.0, 1.2]))
+        self.tasks[task.task] = Task(task, self.now_us, self.at_s, bound_s)
+        if session is not None:
+            self.sessions[session].line.append(task.task)
+        try:
+            self.tell(task)
+        except Refused:
+            self.refused += 1
+            del self.tasks[task.task]
+            if session is not None:
+                self.sessions[session].line.remove(task.task)
+                self.at(0.1, "ask", session)
+            return
+        if session is not None:
+            self.new_head(session)
+            more = len(self.sessions[session].line) < self.habits.most_at_once
+            self.at(self.random.choice([0.0, 0.1, 3.0]) if more else longest_s, "ask", session)
+        if self.random.random() < 0.05:
+            self.tell(Cancelled(task.task))
+
+    def new_head(self, session: str | None) -> None:
+        """Note since when the first of a session's line waits for nobody of its session."""
+        known = self.sessions.get(session or "")
+        if known is None or not known.is_open or not known.line:
+            return
+        if any(task.on_device and task.submitted.session == session for task in self.tasks.values()):
+            return
+        head = self.tasks[known.line[0]]
+        if head.head_at_s is None and head.attempts == 0:
+            whole = known.requested.hold is QpuHold.WHOLE
+            head.head_at_s, head.head_bound_s = self.at_s, 0.0 if whole else self.core.promised_wait_s("q")
+
+    def tell(self, event: object) -> None:
+        for action in self.core.handle(event, self.now_us):  # type: ignore[arg-type]
+            match action:
+                case Start(task):
+                    self.started(task)
+                case Stop(task):
+                    self.stop(self.tasks[task])
+                case SessionOpened(session):
+                    self.sessions[session].is_open = True
+                    self.new_head(session)
+                    self.at(self.random.random(), "ask", session)
+                case Ended(task, state):
+                    self.ended(self.tasks.pop(task), state)
+
+    def started(self, name: str) -> None:
+        task = self.tasks[name]
+        session = self.sessions.get(task.submitted.session or "")
+        if session is not None:
+            assert session.line.pop(0) == name, "tasks of a session keep their order"
+            session.turn_us = self.now_us
+        if task.attempts == 0:
+            if task.head_at_s is not None and task.head_bound_s is not None:
+                self.head_waits.append((self.at_s - task.head_at_s, task.head_bound_s))
+            if task.bound_s is not None and (task.submitted.max_wait_s is not None or not self.habits.share_changes):
+                self.waits.append((self.at_s - task.asked_at_s, task.bound_s))
+        task.state, task.since_us, task.attempts = "executing", self.now_us, task.attempts + 1
+        task.on_device = True
+        self.core.handle(Advanced(name, "executing"), self.now_us)
+        takes_s = task.submitted.expected_s * self.random.choice([0.5, 1.0, 1.0, 3.0])
+        fault = self.random.random() < self.habits.fault_rate
+        if not fault and self.random.random() < 0.2:
+            self.at(takes_s, "let go", name, task.attempts)
+        else:
+            self.at(takes_s, "end", name, task.attempts, fault)
+
+    def stop(self, task: Task) -> None:
+        """What has run for too long ends at once; what is not wanted any more, perhaps as late as that."""
+        limit_s = task.submitted.time_limit_s
+        left_s = 0.0 if limit_s is None else max(0.0, limit_s - (self.now_us - task.since_us) / 1e6)
+        self.at(self.random.choice([0.0, 1.0]) * left_s, "end", task.submitted.task, task.attempts, False)
+        task.stopping = True
+
+    def end(self, name: str, fault: bool) -> None:
+        task = self.tasks[name]
+        session = self.sessions.get(task.submitted.session or "")
+        task.on_device = False
+        again = fault and not task.stopping and task.attempts <= self.spec.retries
+        if again:
+            task.state, task.since_us = "queued", self.now_us
+            if session is not None:
+                session.line.insert(0, name)
+        self.tell(Finished(name, ok=not fault, fault=fault))
+        self.new_head(task.submitted.session)
+
+    def ended(self, task: Task, state: str) -> None:
+        session = self.sessions.get(task.submitted.session or "")
+        if session is not None and task.submitted.task in session.line:
+            session.line.remove(task.submitted.task)
+        if state == "expired" and task.bound_s is not None:
+            away_s = (self.now_us - task.queued_us) / 1e6 - (self.at_s - task.asked_at_s)
+            if self.up and away_s < 5e-7:
+                self.expired.append(task)
+        self.new_head(task.submitted.session)
+
+    # Restarts
+
+    def restart(self) -> None:
+        """A new core takes up what the store would tell it."""
+        self.core = QueueCore([replace(self.spec, shares=self.shares)])
+        sessions = [KnownSession(one.requested, one.is_open, one.turn_us) for one in self.sessions.values()]
+        live = {name: task for name, task in self.tasks.items() if task.on_device or task.state == "queued"}
+        for name in [name for name in self.tasks if name not in live]:
+            del self.tasks[name]  # its answer was on the way
+        tasks = [
+            KnownTask(task.submitted, task.state, task.attempts, task.queued_us, task.since_us)
+            for task in live.values()
+        ]
+        self.core.restore(sessions, tasks, self.now_us)
+        for name, task in list(live.items()):
+            if task.stopping:
+                self.tell(Cancelled(name))
+        self.tell(DeviceUp("q", self.up))

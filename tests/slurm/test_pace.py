@@ -1,0 +1,48 @@
+"""A run on real Slurm calls its programs no more often than the site allows: counted where they are called."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+
+import qloom
+from qloom.model import call
+from qloom.site import Site, Slurm
+from qloom.worlds.slurm.client import PROGRAMS
+from qloom.worlds.slurm.pace import BURST_S
+from tests.mpi.ranks import write
+
+PER_S = 2.0
+
+
+@pytest.fixture
+def counted(slurm_env, tmp_path, monkeypatch):
+    """Slurm's programs, which note when they are called."""
+    log = tmp_path / "calls"
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in PROGRAMS:
+        script = f'#!/bin/sh\ndate "+%s.%N {name}" >> {log}\nexec {shutil.which(name)} "$@"\n'
+        write(programs / name, script).chmod(0o755)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(programs), os.environ["PATH"]]))
+    return lambda: [line.split() for line in log.read_text().splitlines()]
+
+
+async def impatient(job):
+    """A phase after the other, each with an allocation of its own."""
+    return [(await job.classical(call(len, "x" * number)))[0] for number in range(4)]
+
+
+@pytest.mark.slow
+def test_a_run_that_asks_all_the_time_is_slowed_down_and_says_so(counted):
+    site = Site(slurm=Slurm(most_calls_per_s=PER_S))
+    outcome = qloom.run(impatient, world="slurm", strategy="workflow", jobs=3, site=site)
+    assert (outcome.errors, outcome.results) == ([], [[0, 1, 2, 3]] * 3)
+    assert [event["event"] for event in outcome.events].count("slurm_throttled") == 1
+    (count,) = [event["count"] for event in outcome.events if event["event"] == "slurm_calls"]
+    calls = counted()[-count:]  # before those the site was asked what it has
+    seconds = float(calls[-1][0]) - float(calls[0][0])
+    assert len(calls) == count > BURST_S * PER_S
+    assert count <= PER_S * (BURST_S + seconds) + 2
