@@ -183,6 +183,7 @@ def test_whatever_is_lost_or_killed_every_job_ends_with_its_results():
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of jobs that are stuck
 def test_a_queue_that_loses_a_task_is_found_soon_and_the_task_named(monkeypatch):
     """The tests above fail in seconds, and say who waits for what, should a restart of the broker lose something."""
     restore = QueueCore.restore
