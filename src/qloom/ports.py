@@ -30,6 +30,10 @@ class Allocation(Protocol):
     def busy_nodes(self) -> int:
         """How many of them run required work, or are promised to it."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no work, spare work included, runs or waits here."""
+
     def run(self, work: Work) -> asyncio.Future[Any]:
         """Take a task on, to run as soon as enough nodes are idle; cancelling the future kills it."""
 
@@ -86,6 +90,10 @@ class Cluster(Protocol):
         """Spare work that no node runs yet."""
 
     @property
+    def spare_running(self) -> int:
+        """How many pieces of spare work run now."""
+
+    @property
     def keeps_qpu(self) -> bool:
         """Whether a quantum block of the job holds a QPU that others may be waiting for."""
 
@@ -115,7 +123,7 @@ class Strategy(Protocol):
         """A quantum block: what is held while it is open is used by its tasks. Never nested."""
 
     async def speculate(self, tasks: Sequence[Work]) -> None:
-        """Take note of work that may be of use later."""
+        """Take note of work that may be of use later: tasks of one node each."""
 
     async def end(self) -> None:
         """Give everything back. Called once, also after a failure, even if `begin` was not."""
@@ -143,6 +151,9 @@ class Forecast(Protocol):
 
     def quantum_left_s(self) -> Prediction | None:
         """Seconds in which the quantum results that the job awaits could be there at the earliest."""
+
+    def average_quantum_s(self) -> float:
+        """Seconds from the call for a quantum result to its return, the wait for the QPU included; 0 if unseen."""
 
     def tasks_after_quantum(self) -> Sequence[str]:
         """Names of the tasks that the job asked for when it last had a quantum result."""

@@ -129,7 +129,8 @@ class Job:
         if spare:
             names = [work.task.name for work in spare]
             self._recorder.record("speculated", works=[work.id for work in spare], names=names)
-            self._track(self._strategy.speculate(spare))
+            if fitting := [work for work in spare if work.task.nodes == 1]:  # spare work runs on one idle node
+                self._track(self._strategy.speculate(fitting))
 
     def share(self, value: Any) -> Shared:
         """Write data once that many tasks use; pass what is returned as an argument in its place."""

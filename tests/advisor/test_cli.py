@@ -56,7 +56,7 @@ def test_a_table_the_reason_and_the_flag():
     reason = " ".join(row.strip() for row in rows[flag + 1 :])
     assert "nodes take" in reason
     assert reason.endswith("% dearer")
-    for strategy in ("coschedule", "offload", "workflow", "vqpu", "malleable", "split", "weave"):
+    for strategy in ("coschedule", "offload", "workflow", "pertask", "vqpu", "malleable", "split", "weave"):
         assert any(row.strip().startswith(strategy) for row in rows)
 
 
@@ -143,7 +143,7 @@ def shown() -> str:
 def test_show_says_what_another_strategy_would_have_cost():
     told("run", "phases", "--world", "virtual", "--strategy", "vqpu", "--quiet")
     assert "replayed in virtual time, this run takes" in shown()
-    assert "node-seconds, weave" in shown()
+    assert "node-seconds, pertask" in shown()
     told("run", "phases", "--world", "virtual", "--strategy", "weave", "--quiet")
     assert "no other strategy costs less" in shown()
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from qloom.campaign import formats
 from qloom.campaign.cells import expand
-from qloom.campaign.charts import drawing_of
+from qloom.campaign.charts import colours_of, drawing_of
 from qloom.campaign.map import winners_of
 from qloom.campaign.page import page_of
 from qloom.campaign.plans import Conditions, parse_scale, plan_for
@@ -22,6 +22,7 @@ from qloom.campaign.rows import differences_of, rows_of
 from qloom.campaign.statistics import spread_of
 from qloom.campaign.store import Asked
 from qloom.cli.main import app
+from qloom.strategies import STRATEGIES
 from tests.campaign.helpers import SMALL, results, write
 
 MAP = """
@@ -98,6 +99,13 @@ def test_the_page_stands_alone(tmp_path):
     assert not re.search(r'(src|href)="(?!#)', page)
     assert "&lt;b&gt;small" in page
     assert "Manifest and calibration" in page
+
+
+def test_every_strategy_has_a_colour_of_its_own(tmp_path):
+    strategies = f"strategy = {json.dumps(list(STRATEGIES))}"
+    every = SMALL.replace('strategy = ["offload", "malleable"]', strategies).replace("repeats = 3", "repeats = 1")
+    colours = colours_of(results(write(tmp_path, every)))
+    assert len(set(colours.values())) == len(STRATEGIES)
 
 
 def test_repeats_of_one_strategy_have_a_page_without_differences(tmp_path):

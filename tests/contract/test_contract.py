@@ -48,7 +48,7 @@ def test_same_result_everywhere_and_nothing_left(program, world, strategy):
     history = read_history(outcome.events)
     assert all(interval.state != "open" for interval in history.intervals)
     figures = account(history)
-    assert 0 < figures.node_s_busy <= figures.node_s_held
+    assert 0 < figures.node_s_busy <= figures.node_s_held + 1e-6
     if strategy not in ("coschedule", "vqpu", "malleable+share"):
         assert figures.qpu_s_held >= figures.qpu_s_busy - 1e-6
 

@@ -65,6 +65,9 @@ async def interpret_step(job: Any, step: tuple[Any, ...], place: tuple[int, ...]
             job.speculate(*tasks_of(step, place))
             answer = await job.quantum(delay(step[2], place))
             return [answer, await job.classical(*tasks_of(step, place))]
+        case "guess":  # what is begun early is never asked for
+            job.speculate(*tasks_of(step, place))
+            return await job.quantum(delay(step[2], place))
         case "candidate":
             stand_in = call(compute, step[2], *place).needs(expected_s=step[2])
             await job.quantum(delay(step[1]), or_classical=stand_in)

@@ -146,8 +146,9 @@ CASES: dict[str, tuple[dict[str, Any], int]] = {
 RIVALS: dict[str, tuple[str, dict[str, float]]] = {
     "workflow": ("workflow", {"spare": 1}),
     "the same, spare work waits": ("workflow", {"spare": 1, "nice": 1}),
-    "workflow, one job per task": ("workflow", {"per_task": 1, "spare": 1}),
-    "the same, spare work waits, share": ("workflow+share", {"per_task": 1, "spare": 1, "nice": 1}),
+    "pertask": ("pertask", {}),
+    "the same, whole QPU": ("pertask+whole", {}),
+    "the same, spare work does not wait": ("pertask+whole", {"nice": 0}),
     "malleable": ("malleable", {}),
     "weave": ("weave", {}),
 }

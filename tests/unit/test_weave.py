@@ -196,6 +196,14 @@ def test_a_quantum_phase_that_takes_longer_than_getting_a_node_keeps_none_once_t
     )
 
 
+def test_jobs_that_wait_for_the_qpu_longer_than_for_nodes_keep_none():
+    """Each would make nodes scarcer for the others, and that would be a reason to keep more."""
+    site = Site(nodes=3, overheads=Overheads(submit_s=2.0))
+    outcome = qloom.run(classical_first, strategy="weave", world="virtual", site=site, jobs=20, in_memory=True)
+    used = account(read_history(outcome.events))
+    assert used.node_s_held < 2 * used.node_s_busy, "in the first phase, of which nothing is known"
+
+
 def test_useless_spare_work_is_no_longer_run():
     async def program(job):
         for number in range(5):

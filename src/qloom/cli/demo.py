@@ -18,7 +18,8 @@ from qloom.site import Site
 from qloom.strategies import STRATEGIES
 
 SHORT = {"classical_s": [0.77, 0.2, 0.2], "score_s": 0.54, "quantum_s": 1.2, "iterations": 2}
-PATIENCE = {"malleable": {"patience_s": 0.5}, "workflow": {"patience_s": 0.5}}  # as short as the program's times
+PATIENCE_S = 0.5  # as short as the program's times
+PATIENT = ("malleable", "workflow", "pertask")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -56,7 +57,7 @@ def _compare(world: str, quiet: bool) -> list[dict[str, Any]]:
             load_program("phases"),
             SHORT,
             strategy=strategy,
-            options=dict(PATIENCE.get(strategy, {})),
+            options={"patience_s": PATIENCE_S} if strategy in PATIENT else {},
             world=world,
             site=Site(nodes=3),
             jobs=2,

@@ -17,6 +17,7 @@ from qloom.ports import Clock, Prediction
 from qloom.ports import Forecast as ForecastPort
 
 KEPT = 15  # values of a kind: the cluster of an hour ago says little
+CALL = ""  # no task has this name: from the call for a quantum result to its return
 NEAR = 0.25
 NEAR_S = 0.5  # below this, the jitter of the engine is all that is seen
 
@@ -50,6 +51,7 @@ class _JobState:
     quantum: dict[str, tuple[str, int | None]] = field(default_factory=dict)  # name, executing since
     requests: dict[str, int] = field(default_factory=dict)
     offered: dict[str, int] = field(default_factory=dict)  # spare work that was not asked for yet
+    calls: dict[str, int] = field(default_factory=dict)  # for quantum results, since
     had_result: bool = False  # of a quantum task; the next classical call tells what comes after one
 
 
@@ -97,6 +99,10 @@ class Forecaster:
                 if event["state"] == "done" and started_us is not None:
                     self._add("quantum", name, at_us - started_us)
                     state.had_result = True
+            case "called" if event["kind"] == "quantum":
+                state.calls[event["call"]] = at_us
+            case "returned" if event["call"] in state.calls:
+                self._add("quantum", CALL, at_us - state.calls.pop(event["call"]))
             case "called" if event["kind"] == "classical" and state.had_result:
                 state.had_result = False
                 self._after_quantum = tuple(event["names"])
@@ -204,6 +210,10 @@ class Forecast(ForecastPort):
             if latest is None or left_s > latest.value:
                 latest = Prediction(left_s, takes.confidence)
         return latest
+
+    def average_quantum_s(self) -> float:
+        """From the call to the result, the wait for the QPU included."""
+        return self._by * self._learned.average_s("quantum", CALL)
 
     def tasks_after_quantum(self) -> Sequence[str]:
         """Names of the tasks that came after a quantum result."""

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 INK = "#24262b"  # text and lines; a page may replace it by its own colour
 GREY = "#808080"
-# Okabe and Ito's colours, told apart by people with any colour vision; black and the yellow are left out.
-PALETTE = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31")
+# Okabe and Ito's colours, told apart by people with any colour vision; brown and indigo for their black and yellow.
+PALETTE = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c6d31", "#332288")
 LEGEND_COLUMNS = 8
 JOBS_IN_LEGEND = 40
 

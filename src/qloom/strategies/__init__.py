@@ -14,6 +14,7 @@ from qloom.strategies.base import Strategy
 from qloom.strategies.coschedule import Coschedule
 from qloom.strategies.malleable import Malleable
 from qloom.strategies.offload import Offload
+from qloom.strategies.pertask import PerTask
 from qloom.strategies.split import Split
 from qloom.strategies.vqpu import Vqpu
 from qloom.strategies.weave import Weave
@@ -23,6 +24,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
     "coschedule": Coschedule,
     "offload": Offload,
     "workflow": Workflow,
+    "pertask": PerTask,
     "vqpu": Vqpu,
     "malleable": Malleable,
     "split": Split,

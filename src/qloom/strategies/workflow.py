@@ -110,7 +110,7 @@ class Workflow(Strategy):
         if not self.settings["spare"]:
             return await super().speculate(tasks)
         room = Room(self.nodes)
-        for part in self._parts([work for work in tasks if work.task.nodes == 1]):
+        for part in self._parts(tasks):
             step = self._begin(self._spare_step(part, room))
             self._spare_in_line[step] = [work.id for work in part]
         return None

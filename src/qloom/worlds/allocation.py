@@ -95,6 +95,11 @@ class Allocation(AllocationPort):
         awaited = sum(1 for work, _ in self._spare.values() if self._cluster.spare.is_wanted(work))
         return awaited + sum(ticket.work.task.nodes for ticket in (*self._running, *self._waiting))
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no work, spare work included, runs or waits here."""
+        return not (self._waiting or self._running or self._spare)
+
     async def __aenter__(self) -> Allocation:
         return self
 
@@ -244,7 +249,7 @@ class Allocation(AllocationPort):
         """Wait until nothing has run on it for so long, spare work included."""
         started = -1
         while started != self._started:
-            while self._waiting or self._running or self._spare:
+            while not self.is_idle:
                 await self._changed.wait()
             started = self._started
             await self._world.clock.sleep(for_s)
@@ -363,7 +368,7 @@ class Allocation(AllocationPort):
                 await self._own(self._give_all())
 
     async def _give_all(self) -> None:
-        while self._waiting or self._running or self._spare or self._replacing:
+        while not self.is_idle or self._replacing:
             self.drop_spare(len(self._spare))
             await self._changed.wait()
         if self.session is not None:

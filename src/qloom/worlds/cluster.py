@@ -196,6 +196,11 @@ class JobCluster(Cluster):
         """Spare work that no node runs yet."""
         return self.spare.waiting
 
+    @property
+    def spare_running(self) -> int:
+        """How many pieces of spare work run now."""
+        return self.spare.running
+
     def fill_idle_nodes(self, spare: Sequence[Work], *, most: int | None = None, give_way: bool = False) -> None:
         """Run these on nodes that are held but idle."""
         self.spare.most, self._gives_way = most, give_way

@@ -30,6 +30,11 @@ class SparePool:
         """What no node runs yet."""
         return list(self._registered.values())
 
+    @property
+    def running(self) -> int:
+        """How many pieces run now."""
+        return len(self._running)
+
     def register(self, work: Work) -> None:
         """Take note of work; the same work is noted once."""
         if work.id not in self._running and work.id not in self._finished:
@@ -37,14 +42,12 @@ class SparePool:
 
     def take(self) -> Work | None:
         """The next piece to run on one idle node, if there is any."""
-        if self.most is not None and len(self._running) >= self.most:
+        is_full = self.most is not None and self.running >= self.most
+        if is_full or not self._registered:
             return None
-        for work in self._registered.values():
-            if work.task.nodes == 1:
-                del self._registered[work.id]
-                self._running[work.id] = asyncio.get_running_loop().create_future()
-                return work
-        return None
+        work = self._registered.pop(next(iter(self._registered)))
+        self._running[work.id] = asyncio.get_running_loop().create_future()
+        return work
 
     def finish(self, work: Work, result: Any) -> None:
         """A spare run has ended well."""

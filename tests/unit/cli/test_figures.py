@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.cli.typed import ROW, SEVEN, shell, write
+from tests.unit.cli.typed import EVERY_STRATEGY, ROW, shell, write
 
 
-def test_what_the_seven_strategies_hold():
+def test_what_each_strategy_holds():
     said = shell("compare", "phases", "--world", "virtual", "--json")
     assert said.code == 0
     assert said.err == ""
     rows = {row["strategy"]: row for row in said.json}
-    assert tuple(rows) == SEVEN
-    node_s = {**dict.fromkeys(SEVEN, 301.2), "malleable": 162.0, "workflow": 114.0, "weave": 54.6}
+    assert tuple(rows) == EVERY_STRATEGY
+    less = {"malleable": 162.0, "workflow": 114.0, "weave": 54.6, "pertask": 54.0}
+    node_s = {**dict.fromkeys(EVERY_STRATEGY, 301.2), **less}
     for strategy, row in rows.items():
         assert not [name for name in ROW if name not in row]
         assert (row["world"], row["jobs"]) == ("virtual", 1)
@@ -23,7 +24,7 @@ def test_what_the_seven_strategies_hold():
             "node_s_busy": 54.0,
             "qpu_s_held": 100.4 if strategy == "coschedule" else 48.0,
             "qpu_s_busy": 48.0,
-            "vqpu_s_held": {"vqpu": 100.4, "weave": 48.0}.get(strategy, 0.0),
+            "vqpu_s_held": {"vqpu": 100.4, "weave": 48.0, "pertask": 48.0}.get(strategy, 0.0),
         }
         assert {name: row[name] for name in expected} == pytest.approx(expected, rel=0.005), strategy
 

@@ -12,7 +12,7 @@ from qloom.cli import main
 from qloom.journal import home
 from qloom.journal.file import FILE_NAME
 from qloom.version import __version__
-from tests.unit.cli.typed import COMMANDS, QLOOM, QUICK, ROW, SEVEN, Said, shell
+from tests.unit.cli.typed import COMMANDS, EVERY_STRATEGY, QLOOM, QUICK, ROW, Said, shell
 
 
 def test_run_prints_the_result_alone_on_stdout():
@@ -45,9 +45,10 @@ def test_local_and_virtual_give_the_same_result(cli):
 
 
 def test_tables_fit_eighty_columns(cli):
+    every = (*EVERY_STRATEGY, "malleable+share")
     long_run = ("--set", "quantum_s=1000000", "--nodes", 40)
     shown = [
-        cli("compare", "phases", "--world", "virtual", "--strategies", ",".join([*SEVEN, "malleable+share"])).out,
+        cli("compare", "phases", "--world", "virtual", "--strategies", ",".join(every)).out,
         cli("compare", "phases", "--world", "virtual", "--strategies", "malleable+share", *long_run).out,
         cli("run", "phases", "--world", "virtual", "--strategy", "malleable+share", "--jobs", 2, *long_run).err,
         cli("show").out,
@@ -59,7 +60,7 @@ def test_tables_fit_eighty_columns(cli):
         assert max(map(len, lines)) <= 80
         assert "…" not in text
     table = shown[0].splitlines()
-    assert sum(len(line.split()) == 7 and line.split()[0] in (*SEVEN, "malleable+share") for line in table) == 8
+    assert sum(len(line.split()) == 7 and line.split()[0] in every for line in table) == len(every)
     assert all(len(line.split()) == 6 for line in shown[4].splitlines() if "phases" in line), "one line a run"
 
 

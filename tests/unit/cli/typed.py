@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 QLOOM = Path(sys.executable).with_name("qloom")
-SEVEN = ("coschedule", "offload", "workflow", "vqpu", "malleable", "split", "weave")
+EVERY_STRATEGY = ("coschedule", "offload", "workflow", "pertask", "vqpu", "malleable", "split", "weave")
 COMMANDS = ("run", "compare", "resume", "runs", "show", "explain", "timeline", "schema", "demo")
 ROW = (
     "strategy",

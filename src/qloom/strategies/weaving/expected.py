@@ -53,6 +53,10 @@ class Expected:
         """The same over all waits, however different they were."""
         return 0.0 if self._forecast is None else self._forecast.average_node_wait_s()
 
+    def average_quantum_s(self) -> float:
+        """How long a quantum phase takes, the wait for the QPU included."""
+        return 0.0 if self._forecast is None else self._forecast.average_quantum_s()
+
     def quantum_left(self) -> Prediction | None:
         """When the quantum results that the job awaits could be there."""
         return self._sure(lambda forecast: forecast.quantum_left_s())

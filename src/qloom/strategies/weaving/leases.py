@@ -51,6 +51,7 @@ class Leases:
         self._leases: dict[asyncio.Task[None], _Lease] = {}  # in the order in which they were asked for
         self._most_spare = 0  # how many pieces of spare work may run at once
         self._spare_nodes = 0  # how many nodes the spare work that was offered last can use
+        self._spare_is_held_up = False  # a node came for spare work and none began: ask again only after a change
         self._runs: dict[asyncio.Future[Any], Work] = {}  # of the classical phases under way
         self._longest_s = 0.0  # of their tasks, or else of the last ones
         self._kept: list[_Lease] = []  # idle, until a quantum phase ends
@@ -74,6 +75,7 @@ class Leases:
         for lease in self._leases.values():
             if lease.why == EARLY:
                 lease.why = REQUIRED
+        self._spare_is_held_up = False
         self._adjust()
         return [runs[work.id] for work in tasks]
 
@@ -81,6 +83,7 @@ class Leases:
         del self._runs[run]
         if not self._runs:
             self._working.clear()
+        self._spare_is_held_up = False
         self._adjust()
 
     async def begun(self, work: Work) -> None:
@@ -105,6 +108,7 @@ class Leases:
         for lease in self._leases.values():
             lease.of_last_offer &= not lease.granted
         self._spare_nodes = nodes - sum(work.id not in waiting for work in tasks)
+        self._spare_is_held_up = False
         self._adjust()
 
     def _fill_idle_nodes(self, spare: Sequence[Work] = ()) -> None:
@@ -116,7 +120,9 @@ class Leases:
         self._changed = asyncio.Event()
         if self._ended:
             return
-        waiting, spare = self._cluster.waiting, len(self._cluster.spare_waiting)
+        waiting = self._cluster.waiting
+        room = max(0, self._most_spare - self._cluster.spare_running)
+        spare = min(len(self._cluster.spare_waiting), room)
         missing = self._missing(waiting)
         for task, lease in list(self._leases.items()):
             if lease.granted or task.cancelling():
@@ -134,7 +140,7 @@ class Leases:
         blocked = [nodes for nodes in missing if not self._ask(nodes, REQUIRED)]
         if blocked:
             self._cluster.drop_spare(sum(blocked))  # the job holds all that it may
-        elif not waiting:
+        elif not waiting and not self._spare_is_held_up:
             asked = sum(lease.of_last_offer for lease in self._leases.values())
             wanted = max(self._spare_nodes - asked, 0 if self._leases else 1)
             for _ in range(min(spare, wanted)):
@@ -165,6 +171,8 @@ class Leases:
         lease.granted = True
         assert held is not None  # noqa: S101  there was no time limit
         async with held:
+            if lease.why == SPARE and held.is_idle:
+                self._spare_is_held_up = True
             self._adjust()
             if idle_s is not None:
                 with suppress(TimeoutError):
@@ -197,10 +205,11 @@ class Leases:
 
         A phase that is shorter than getting a node again is too short to let go. On a crowded cluster waits have a
         long tail, so one node is kept for as long as they are on average, unless the phase is known to take longer:
-        that costs at most twice what the better of keeping it and giving it back would.
+        that costs at most twice what the better of keeping it and giving it back would. Where the wait for the QPU
+        makes phases longer than that, kept nodes would only make nodes scarcer.
         """
         left, average_s = self._expected.quantum_left(), self._expected.average_node_wait_s()
-        is_crowded = average_s > max(self._crowded_s, self._longest_s)
+        is_crowded = average_s > max(self._crowded_s, self._longest_s, self._expected.average_quantum_s())
         is_the_one = self._kept[0] is lease and lease.nodes == 1
         if is_crowded and is_the_one and (left is None or left.value <= average_s):
             return average_s - kept_s

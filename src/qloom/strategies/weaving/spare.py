@@ -64,6 +64,5 @@ class SpareWork:
         if not tasks or most < 1 or not self._expected.spare_is_useful():
             return
         longest_s = max(self._expected.task_s(work) for work in tasks)
-        narrow = [work for work in tasks if work.task.nodes == 1]
-        filled = self._expected.nodes_filled(narrow, FULL * max(self._expected.spare_ahead_s(), longest_s))
+        filled = self._expected.nodes_filled(tasks, FULL * max(self._expected.spare_ahead_s(), longest_s))
         self._leases.run_spare(self._expected.longest_first(tasks), min(most, filled), most)

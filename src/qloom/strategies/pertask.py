@@ -1,0 +1,25 @@
+"""One job per task: each waits in line for its own nodes, those of spare work behind everybody else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from qloom.errors import NodeLost
+from qloom.model import QpuHold, Work
+from qloom.strategies.workflow import Room, Workflow
+
+
+class PerTask(Workflow):
+    """A workflow whose steps are single tasks, which holds a share of the QPU and submits spare work too."""
+
+    usual_qpu_hold = QpuHold.SHARE
+    chains = False  # its jobs run side by side, those of spare work also between phases
+    options: ClassVar[dict[str, float]] = {**Workflow.options, "per_task": 1, "spare": 1, "nice": 1}
+
+    async def _step(self, tasks: Sequence[Work], room: Room) -> list[Any]:
+        """If a node fails and none comes in its place, give back the nodes that are left and queue again, once."""
+        try:
+            return await super()._step(tasks, room)
+        except NodeLost:
+            return await super()._step(tasks, room)
