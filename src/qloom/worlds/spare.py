@@ -24,6 +24,7 @@ class SparePool:
         self._running: dict[str, asyncio.Future[Any]] = {}
         self._finished: dict[str, Any] = {}
         self._wanted: dict[str, bool] = {}
+        self._required: dict[str, bool] = {}  # what runs, or has run, as required work: it is spare no more
 
     @property
     def waiting(self) -> list[Work]:
@@ -37,7 +38,7 @@ class SparePool:
 
     def register(self, work: Work) -> None:
         """Take note of work; the same work is noted once."""
-        if work.id not in self._running and work.id not in self._finished:
+        if not any(work.id in known for known in (self._running, self._finished, self._required)):
             self._registered[work.id] = work
 
     def take(self) -> Work | None:
@@ -59,16 +60,16 @@ class SparePool:
 
     def put_back(self, work: Work) -> None:
         """A spare run was dropped: it may be started again, unless somebody waits for it."""
-        if not self.forget(work):
-            self._registered[work.id] = work
+        self.forget(work)
+        self.register(work)
 
-    def forget(self, work: Work) -> bool:
-        """A spare run is over without a result; True if somebody waited for it (they will run it themselves)."""
+    def forget(self, work: Work) -> None:
+        """A spare run is over without a result; whoever waited for it will run it themselves."""
         running = self._running.pop(work.id)
         wanted = self._wanted.pop(work.id, False)
         if wanted:
+            self._required[work.id] = True
             running.set_exception(SpareDropped())
-        return wanted
 
     def is_wanted(self, work: Work) -> bool:
         """Whether somebody waits for this spare run by now."""
@@ -84,6 +85,7 @@ class SparePool:
         if work.id in self._running and work.id not in self._wanted:
             self._wanted[work.id] = True
             return self._running[work.id]
+        self._required[work.id] = True
         return None
 
     def unclaim(self, work: Work) -> None:
