@@ -4,18 +4,18 @@
 
 A testbed is brought up and measured. Then it is `qloom campaign run weave --world slurm`, and the same in virtual
 time with what was measured. At a fifth of the time one repeat takes about 70 minutes. Runs are kept in the directory:
-interrupted, the same command goes on.
+interrupted, the same command goes on, and further processes with the same directory share the work.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from qloom.campaign.execute import carry_out
+from qloom.campaign.manifest import as_list, circumstances
 from qloom.campaign.plans import Conditions, parse_scale
 from qloom.campaign.read import read_raw
 from qloom.campaign.rows import read_results, rows_of
@@ -75,7 +75,7 @@ def main() -> None:
     directory = asked.directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
     measured = directory / "overheads.toml"
-    with Testbed.up("bench-weave", Settings(), attached=True) as testbed:
+    with Testbed.up(f"weave-{os.getpid()}", Settings(), attached=True) as testbed:
         os.environ.update(testbed.environment)
         os.environ.pop("QLOOM_BROKER", None)  # runs have a queue of their own
         os.environ["QLOOM_HOME"] = str(directory)
@@ -84,11 +84,11 @@ def main() -> None:
         overheads = read_site(measured)
         real = run(asked.repeats, Conditions("slurm", asked.scale, overheads))
     virtual = run(asked.repeats, Conditions("virtual", asked.scale, overheads))
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    print(f"commit {commit.stdout.strip() or 'unknown'}, means of {asked.repeats}, scale {asked.scale:g}")
-    print(", ".join(f"{name} {value:g}" for name, value in overheads.items() if value))
     show_ratios(real, asked.scale)
+    print()
     show_agreement(real, virtual)
+    print("\noverheads: " + ", ".join(f"{name} {value:g}" for name, value in overheads.items() if value))
+    print(f"\n- repeats: {asked.repeats}\n{as_list(circumstances())}", end="")
 
 
 if __name__ == "__main__":
