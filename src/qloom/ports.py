@@ -294,6 +294,10 @@ class World(Protocol):
         """Who goes on with the run, if this driver has ended for that."""
         return None
 
+    def executes_quantum(self) -> bool:
+        """Whether a device of this world, and not of a broker elsewhere, executes a task that would be lost."""
+        return False
+
     def who_waits(self) -> list[str]:
         """Who stands in line and for what, in plain words."""
         return []

@@ -26,8 +26,13 @@ class NextJob:
     main: asyncio.Task[object] | None = None
 
     async def submit(self, request: Request) -> None:
-        assert self.main is not None
         self.next_job, self.request = "next", request
+
+    async def withdraw(self) -> None:
+        self.next_job = self.request = None
+
+    def end_driver(self) -> None:
+        assert self.main is not None
         self.main.cancel()
 
 
@@ -91,7 +96,8 @@ async def house(
         host.own = await _own_job(replace(asked or await _first(plan), id=name, waited_for=None), world)
     hold = asked.qpu if asked is not None else (await held_throughout(plan)).qpu
     once = kind == "chain"
-    host.world = HostedWorld(world, host.own, hold, host.handover, 0.0 if once else patience_s, once=once)
+    patience_s = 0.0 if once else patience_s
+    host.world = HostedWorld(world, host.own, hold, host.handover, patience_s, whole=kind == "beside", once=once)
     return host
 
 

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 import pytest
 
 from qloom.broker.inprocess import InProcessBroker
+from qloom.errors import JobError
 from qloom.journal.file import Journal
+from qloom.model import QpuHold
+from qloom.ports import Request
 from qloom.programs.load import Program
 from qloom.runner import Plan, run_job
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
+from qloom.worlds.hosted import HostedWorld
 from qloom.worlds.line import Line
 from qloom.worlds.partitions import Partitions
 from qloom.worlds.virtual import entry
@@ -105,3 +109,82 @@ def test_drivers_that_wait_for_each_other_do_so_until_the_bound_and_no_longer(pa
 def test_a_driver_that_is_not_in_the_way_is_never_replaced():
     (run,) = run_side_by_side(["in-job"], "workflow")
     assert (run.result, run.drivers) == (ALONE, 1)
+
+
+class NoRoom(hosts.NextJob):
+    """The engine takes no job."""
+
+    async def submit(self, request: Request) -> None:
+        raise OSError("no space left on device")
+
+
+def in_virtual_time(scenario):  # type: ignore[no-untyped-def]
+    """Run it with a world of three nodes."""
+    return entry.execute(lambda clock: scenario(VirtualWorld(SITE, clock)), 0, 0)
+
+
+def test_a_run_that_cannot_be_handed_over_says_why_and_holds_nothing():
+    async def scenario(world):  # type: ignore[no-untyped-def]
+        own, others = await world.grant(Request("own", "", 1, 1)), await world.grant(Request("others", "", 1, 1))
+        hosted = HostedWorld(world, own, QpuHold.TASK, NoRoom(), 2.0)
+        with pytest.raises(JobError, match="cannot hand the run over: no space left on device"):
+            await hosted.grant(Request("j1.1", "j1", 3, 3))
+        await hosted.close()
+        await asyncio.gather(world.free(own), world.free(others))
+        world.require_all_free()
+
+    in_virtual_time(scenario)
+
+
+def test_a_driver_beside_its_allocations_never_mixes_them_with_its_own_job():
+    """Ranks of an MPI task cannot span two jobs of Slurm, also after the run was handed over."""
+
+    async def scenario(world):  # type: ignore[no-untyped-def]
+        own = await world.grant(Request("own", "", 1, 1))
+        hosted = HostedWorld(world, own, QpuHold.TASK, hosts.NextJob(), 2.0, whole=True)
+        wide, narrow = (
+            await hosted.grant(Request("j1.1", "j1", 2, 2)),
+            await hosted.grant(Request("j1.2", "j1", 1, 1)),
+        )
+        assert (sorted(wide.nodes), narrow.nodes) == (["n2", "n3"], own.nodes)
+
+    in_virtual_time(scenario)
+
+
+def test_what_comes_free_serves_all_who_wait_for_it():
+    async def scenario(world):  # type: ignore[no-untyped-def]
+        own, others = await world.grant(Request("own", "", 2, 2)), await world.grant(Request("others", "", 1, 1))
+        hosted = HostedWorld(world, own, QpuHold.TASK, hosts.NextJob(), 60.0)
+        first = [await hosted.grant(Request(f"j1.{number}", "j1", 1, 1)) for number in range(2)]
+        waiting = [asyncio.ensure_future(hosted.grant(Request(f"j1.{number}", "j1", 1, 1))) for number in (2, 3)]
+        await asyncio.sleep(1.0)
+        await asyncio.gather(*(hosted.free(lease) for lease in first))
+        served = [lease.nodes[0] for lease in await asyncio.wait_for(asyncio.gather(*waiting), 0.5)]
+        assert sorted(served) == sorted(own.nodes)
+        await world.free(others)
+
+    in_virtual_time(scenario)
+
+
+class Executing(VirtualWorld):
+    """A QPU of the driver's own is busy for ten seconds."""
+
+    def executes_quantum(self) -> bool:
+        return self.clock.now_us() < 10_000_000
+
+
+def test_a_run_is_not_handed_over_while_its_own_qpu_executes():
+    async def scenario(clock):  # type: ignore[no-untyped-def]
+        world, handover = Executing(SITE, clock), hosts.NextJob()
+        own = await world.grant(Request("own", "", 1, 1))
+        await world.grant(Request("others", "", 1, 1))
+        hosted = HostedWorld(world, own, QpuHold.TASK, handover, 2.0)
+        handover.main = asyncio.ensure_future(hosted.grant(Request("j1.1", "j1", 3, 3)))
+        await asyncio.sleep(9.0)
+        assert handover.next_job is None
+        await asyncio.sleep(3.0)
+        assert handover.next_job is not None
+        assert hosted.handed_on is not None
+        assert hosted.handed_on.reason == "2 nodes did not come in 2 s"
+
+    entry.execute(scenario, 0, 0)

@@ -16,12 +16,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from qloom.errors import QloomError
+from qloom.errors import JobError, QloomError
 from qloom.model import QpuHold, Task, Work
 from qloom.ports import HandedOn, Lease, Ran, Request, World
 from qloom.worlds.lending import Lender, Loan, in_words
 
 IDLE_S = 1.0  # nodes of the driver's allocation that lie idle for longer are given back, but for the driver's own
+LOOK_S = 1.0  # between two looks whether the QPU is done
 
 
 class Handover(Protocol):
@@ -30,7 +31,13 @@ class Handover(Protocol):
     next_job: str | None  # what the engine calls that job, once it is submitted
 
     async def submit(self, request: Request) -> None:
-        """Submit a job that begins with this request, and end the driver."""
+        """Submit a job that begins with this request, once this driver has ended."""
+
+    async def withdraw(self) -> None:
+        """Cancel that job: the run has ended meanwhile."""
+
+    def end_driver(self) -> None:
+        """End this driver, for that one to start."""
 
 
 @dataclass(eq=False)
@@ -44,10 +51,22 @@ class _Waiting:
 
 
 class HostedWorld(World):
-    """The world around a driver whose own allocation is `own`; `hold` is how that holds its QPU."""
+    """The world around a driver whose own allocation is `own`; `hold` is how that holds its QPU.
+
+    With `whole` an allocation is lent or asked for, but never made of both: ranks of an MPI task cannot span the two.
+    With `once`, the driver is a link of a chain.
+    """
 
     def __init__(
-        self, world: World, own: Lease, hold: QpuHold, handover: Handover, patience_s: float, *, once: bool = False
+        self,
+        world: World,
+        own: Lease,
+        hold: QpuHold,
+        handover: Handover,
+        patience_s: float,
+        *,
+        whole: bool = False,
+        once: bool = False,
     ) -> None:
         self.clock, self.node_names, self.devices = world.clock, world.node_names, world.devices
         self._world = world
@@ -55,13 +74,14 @@ class HostedWorld(World):
         self._own = own
         self._handover = handover
         self._patience_s = patience_s
+        self._whole = whole or once
         self._once = once
         self._has_served = False
         self._loans: dict[str, Loan] = {}  # by lease
         self._required: dict[str, Lease] = {}  # that were granted for required work
         self._waiting: dict[str, _Waiting] = {}  # in the order in which they came
         self._growing: dict[str, Request] = {}
-        self._holds_nothing_since_us = self.clock.now_us()
+        self._holds_nothing_since_us = self._idle_since_us = self.clock.now_us()
         self._changed = asyncio.Event()
         self._handing_over: asyncio.Task[None] | None = None
         self._refused: QloomError | None = None  # why the run could not be handed over
@@ -80,6 +100,8 @@ class HostedWorld(World):
         finally:
             cancel()
             del self._waiting[request.id]
+            if waiting.served:
+                self._offer()  # what is left may serve the next one
         if lease is not None and not request.spare:  # spare work is nothing that the run waits for
             self._required[lease.id] = lease
         return lease
@@ -92,8 +114,8 @@ class HostedWorld(World):
             if self._handing_over is not None or (not request.eligible and self._must_wait_here(request)):
                 await self._changed.wait()
                 continue
-            lends = not self._once or (not self._has_served and lender.covers(request))
-            loan = waiting.loan = lender.lend(request) if lends else Loan()
+            lends = lender.covers(request) if self._whole else True
+            loan = waiting.loan = lender.lend(request) if lends and not (self._once and self._has_served) else Loan()
             rest = loan.rest(request)
             if rest is not None and self._once:  # it stands in no line: the next job will
                 await self._changed.wait()
@@ -172,7 +194,10 @@ class HostedWorld(World):
 
     def _hand_over_if_blocked(self) -> None:
         """No request may wait for longer than its bound while the run does nothing but wait."""
-        if self._handing_over is not None or self._holds_anything():
+        if self._handing_over is not None or self._holds_anything() or self._is_closed:
+            return
+        if self._world.executes_quantum():
+            self.clock.deadline(LOOK_S, self._hand_over_if_blocked)
             return
         bound_us = self.clock.now_us() - round(self._patience_s * 1e6)
         for waiting in self._waiting.values():
@@ -192,14 +217,18 @@ class HostedWorld(World):
                 self._world.withdraw(waiting.rest)
         while any(waiting.rest is not None for waiting in self._waiting.values()):
             await self._changed.wait()
-        if self._holds_anything():  # one was granted all the same
+        if self._holds_anything() or blocked.withdrawn:  # one was granted all the same, or nobody wants it any more
             self._handing_over = None
             self._notify()
             return
         try:
             await self._handover.submit(replace(request, lease=None, after=None))
-        except QloomError as error:
-            self._refused = error
+            if self._is_closed:
+                await self._handover.withdraw()
+            else:
+                self._handover.end_driver()
+        except Exception as error:
+            self._refused = error if isinstance(error, QloomError) else JobError(f"cannot hand the run over: {error}")
             self._notify()
 
     @property
@@ -272,12 +301,15 @@ class HostedWorld(World):
     def _note_what_is_held(self) -> None:
         """From now on the wait of a run that holds nothing else counts."""
         if not self._holds_anything():
-            self._holds_nothing_since_us = self.clock.now_us()
+            self._holds_nothing_since_us = self._idle_since_us = self.clock.now_us()
             self.clock.deadline(self._patience_s, self._hand_over_if_blocked)
 
     def _offer(self) -> None:
-        """Serve who waits from what is idle now; what serves nobody for a while is given back."""
+        """Serve who waits from what is idle, one after the other; what serves nobody for a while is given back."""
+        self._idle_since_us = self.clock.now_us()
         for waiting in self._waiting.values():
+            if waiting.served:
+                break
             if waiting.rest is not None and self._lender.covers(waiting.request, waiting.loan):
                 waiting.served = True
                 self._world.withdraw(waiting.rest)
@@ -288,6 +320,8 @@ class HostedWorld(World):
 
     def _shrink_if_idle(self) -> None:
         idle = [node for node in self._own.nodes[1:] if node in self._lender.idle]
+        if self.clock.now_us() - self._idle_since_us < round(IDLE_S * 1e6):
+            return  # some were lent meanwhile
         if idle and not self._is_closed and (self._shrinking is None or self._shrinking.done()):
             self._lender.idle = [node for node in self._lender.idle if node not in idle]
             self._shrinking = asyncio.ensure_future(self._shrink(idle))
@@ -322,9 +356,15 @@ class HostedWorld(World):
         """Refuse what no node could ever run."""
         self._world.check_task(task)
 
+    def executes_quantum(self) -> bool:
+        """Whether a device executes a task that would be lost."""
+        return self._world.executes_quantum()
+
     def who_waits(self) -> list[str]:
-        """Who stands in line, in plain words."""
-        return self._world.who_waits()
+        """Who stands in line, or waits for the driver's own allocation, in plain words."""
+        here = [waiting.request for waiting in self._waiting.values() if waiting.rest is None]
+        waits = [f"job {request.job} waits for {in_words(request)} of its driver's own job" for request in here]
+        return [*self._world.who_waits(), *waits]
 
     def require_all_free(self) -> None:
         """After a run: whatever is still held was leaked."""
@@ -333,6 +373,7 @@ class HostedWorld(World):
     async def close(self) -> None:
         """Cancel what is left; the driver's own allocation ends with the driver."""
         self._is_closed = True
-        if self._shrinking is not None:
-            await asyncio.wait([self._shrinking])
+        under_way = [task for task in (self._handing_over, self._shrinking) if task is not None]
+        if under_way:
+            await asyncio.wait(under_way)
         await self._world.close()

@@ -13,7 +13,8 @@ from qloom.ports import Request
 from qloom.site import Site
 from qloom.worlds.slurm.arguments import components, core
 
-DRIVER_QPU = "QLOOM_DRIVER_QPU"  # tells a driver that the job around it is its own: DEVICE:HOLD:SHARES, or nothing
+DRIVER_QPU = "QLOOM_DRIVER_QPU"  # tells a driver that the job around it is its own: DEVICE:HOLD:SHARES, or nothing,
+CORE = "core"  # or that it has no more than a core
 MARK = "qloom-submitted"  # not the tag of a driver: nobody reaps what waits for its turn
 
 
@@ -43,7 +44,9 @@ class Batch:
 
     def _qpu(self) -> str:
         request = self.request
-        return f"{request.device}:{request.qpu.value}:{self.shares}" if request is not None and self.shares else ""
+        if request is None:
+            return CORE
+        return f"{request.device}:{request.qpu.value}:{self.shares}" if self.shares else ""
 
     def _tags(self, directory: str) -> list[str]:
         tags = [

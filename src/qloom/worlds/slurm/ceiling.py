@@ -100,6 +100,8 @@ class Ceilings:
 class CountedDevice:
     """A device whose executions count against a ceiling, unless their job `holds` it: then that counts."""
 
+    executing = 0  # tasks at this moment
+
     def __init__(self, device: EmulatedDevice, ceilings: Ceilings, holds: Callable[[str], bool]) -> None:
         self.spec, self.qubits, self.outages_s = device.spec, device.qubits, device.outages_s
         self.seconds = device.seconds
@@ -111,7 +113,9 @@ class CountedDevice:
         """Execute a payload."""
         qpus = 0.0 if self._holds(work.job) else 1.0
         self._ceilings.qpus.change(qpus)
+        self.executing += 1
         try:
             return await self._ceilings.while_there_is_room(lambda: self._device.run(work))
         finally:
+            self.executing -= 1
             self._ceilings.qpus.change(-qpus)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from qloom.errors import InputError
 from qloom.model import QpuHold
-from qloom.worlds.slurm.batch import DRIVER_QPU
+from qloom.worlds.slurm.batch import CORE, DRIVER_QPU
 from qloom.worlds.slurm.client import call_once
 from qloom.worlds.slurm.parts import Part
 from qloom.worlds.slurm.rows import FORMAT, read_rows
@@ -31,7 +31,7 @@ def is_inside() -> bool:
     return "SLURM_JOB_ID" in os.environ and DRIVER_QPU in os.environ
 
 
-def read_driver_job(*, beside: bool = False) -> DriverJob:
+def read_driver_job() -> DriverJob:
     """The job around this process."""
     if not is_inside():
         raise InputError("this driver is not inside a Slurm job of its own", hint="qloom submit, or --driver here")
@@ -41,10 +41,11 @@ def read_driver_job(*, beside: bool = False) -> DriverJob:
     first = rows.get(f"{id}+0") or rows.get(id)
     if first is None:
         raise InputError(f"Slurm does not know job {id}: {answer.complaint}", hint="qloom submit it again")
-    part = Part(first.whole, [] if beside else list(first.nodes), None, first.start_s, first.end_s)
-    if beside:
+    asked = os.environ[DRIVER_QPU]
+    part = Part(first.whole, [] if asked == CORE else list(first.nodes), None, first.start_s, first.end_s)
+    if asked == CORE:
         return DriverJob(part, core_of=first.nodes[0])
-    if not (asked := os.environ[DRIVER_QPU]):
+    if not asked:
         return DriverJob(part)
     device, hold, shares = asked.rsplit(":", 2)
     if f"{id}+1" in rows:

@@ -61,13 +61,12 @@ def _hosted(world: SlurmWorld, driver: str, directory: Path, lives_in_a_job: boo
     once = driver == "chain"
     own, hold, own_id = Lease(DRIVER, "", []), QpuHold.TASK, None
     if lives_in_a_job:
-        job = read_driver_job(beside=driver == "beside")
+        job = read_driver_job()
         own, hold, own_id = world.adopt(job), job.hold, job.part.id
     running: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]  # the world is made in one
-    following = "chain" if once else "in-job"
-    handover = SlurmHandover(world.site, world.facts, directory, world.client, following, own_id, running.cancel)
+    handover = SlurmHandover(world.site, world.facts, directory, world.client, driver, own_id, running.cancel)
     patience_s = 0.0 if once else world.site.slurm.handover_s
-    return HostedWorld(world, own, hold, handover, patience_s, once=once)
+    return HostedWorld(world, own, hold, handover, patience_s, whole=driver == "beside", once=once)
 
 
 def _qpus(interval: Interval, facts: Facts) -> float:

@@ -37,9 +37,18 @@ class SlurmHandover:
         self._stop = stop
 
     async def submit(self, request: Request) -> None:
-        """Submit the job that begins with this request, and end the driver: only then may Slurm start it."""
+        """Submit the job that begins with this request; Slurm starts it when this driver's job has ended well."""
         batch = Batch(self._directory.name, self._driver, request, self._facts.shares_of(request), self._own_id)
         self.next_job = await submit(batch, self._site, self._directory, self._client)
+
+    async def withdraw(self) -> None:
+        """Cancel it."""
+        if self.next_job is not None:
+            next_job, self.next_job = self.next_job, None
+            await self._client.cancel(next_job)
+
+    def end_driver(self) -> None:
+        """End this driver."""
         self._stop()
 
 

@@ -94,16 +94,17 @@ class SlurmWorld(World):
         """The Slurm job that the driver lives in, as a lease: it counts from its start and ends with the driver."""
         part = self._adopted = job.part
         start_us = unobserved_us(self.clock, part.start_s)
+        weight = round(1 / self.facts.cpus, 6) if job.core_of else None
+        self._ceilings.nodes.change(weight or 0.0)
         if job.device is not None and job.device not in self.facts.shares:
-            job = replace(
-                job, device=self.site.qpus[0].name
-            )  # a broker that only jobs know of has another name for it
+            # A broker that only jobs know of has another name for it.
+            job = replace(job, device=self.site.qpus[0].name)
         self._hold(Request(DRIVER, DRIVER, len(part.nodes), len(part.nodes), job.hold, job.device), part, job.shares)
         self._tell(
             DRIVER,
             "driver_started",
             nodes=[job.core_of] if job.core_of else list(part.nodes),
-            weight=round(1 / self.facts.cpus, 6) if job.core_of else None,
+            weight=weight,
             device=job.device,
             hold=job.hold.value if job.device else None,
             engine_us=start_us,
@@ -330,6 +331,10 @@ class SlurmWorld(World):
     def nodes_are_short(self) -> bool:
         """Whether another job of this run waits for nodes, other than for spare work."""
         return any(asked.least_nodes and asked.eligible and not asked.spare for asked, _ in self._asking.values())
+
+    def executes_quantum(self) -> bool:
+        """Whether a QPU of the driver's own executes a task; one of a broker outlives the driver."""
+        return any(device.executing for device in self.devices)
 
     def who_waits(self) -> list[str]:
         """Who stands in line, in plain words."""
