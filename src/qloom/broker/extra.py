@@ -9,7 +9,7 @@ from qloom.errors import InputError
 MODULES = ("fastapi", "httpx", "prometheus_client", "uvicorn")
 
 
-def require_extra() -> None:
-    """Say which of them is not installed, and what brings it."""
+def require_extra(otherwise: str = "") -> None:
+    """Say which of them is not installed, and what brings it, or how to do without."""
     if missing := [name for name in MODULES if find_spec(name) is None]:
-        raise InputError(f"{', '.join(missing)}: not installed", hint='pip install "qloom[broker]"')
+        raise InputError(f"{', '.join(missing)}: not installed", hint=f'pip install "qloom[broker]"{otherwise}')

@@ -61,7 +61,7 @@ def up(
     from qloom.testbed import Settings, Testbed
 
     if not no_broker:
-        require_extra()
+        require_extra(", or qloom testbed up --no-broker")
     settings = Settings(nodes, vqpus, cpus, not no_accounting, not no_broker, site, bf_interval)
     begin_s = time.monotonic()
     console = Console(stderr=True, highlight=False)

@@ -69,7 +69,7 @@ def _clusterings(result: Mapping[str, Any]) -> str:
     told = []
     for drawn in result["iterations"][result["iteration"]]["clusterings"]:
         given = ", ".join(f"{name} = {value:g}" for name, value in drawn.items() if name not in ("method", "seed"))
-        told.append(f"{drawn['method']} ({given}) found {found[drawn['method']]}")
+        told.append(f"{drawn['method']} ({given}) contributes {found[drawn['method']]}")
     return "; ".join(told)
 
 

@@ -48,7 +48,11 @@ class Program:
             signature.bind(None, **parameters)
         except TypeError as error:
             raise InputError(f"parameters of {self.source}: {error}", hint=takes) from None
-        check = getattr(self.function, "check_parameters", None)  # job files know more about theirs
+        for name, value in parameters.items():
+            known_one = signature.parameters.get(name)
+            if known_one is not None and isinstance(known_one.default, bool) and not isinstance(value, bool):
+                raise InputError(f"{name} is true or false, not {value!r}", hint=f"--set {name}=true")
+        check = getattr(self.function, "check_parameters", None)  # job files and built-in programs know more
         if check is not None:
             check(parameters)
 

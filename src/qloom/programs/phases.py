@@ -58,8 +58,7 @@ async def program(
     (score_length_s,) = _seconds("score_s", score_s)
     quantum_length_s = _own(job, _seconds("quantum_s", quantum_s))
     device = _own(job, [devices] if isinstance(devices, str) else devices or [None])
-    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
-        raise InputError(f"iterations must be a whole number of at least 1, not {iterations!r}")
+    check_parameters({"iterations": iterations})
     (spread,) = _seconds("jitter", jitter)
     random = Random(job.seed)
     stretched = [
@@ -84,6 +83,19 @@ async def program(
     return best
 
 
+def check_parameters(parameters: dict[str, Any]) -> None:
+    """Refuse wrong values before a job is submitted."""
+    for name in ("classical_s", "score_s", "quantum_s", "arrivals_s", "jitter"):
+        if name in parameters:
+            _seconds(name, parameters[name])
+    iterations = parameters.get("iterations", 1)
+    if isinstance(iterations, bool) or not isinstance(iterations, int) or iterations < 1:
+        raise InputError(f"iterations must be a whole number of at least 1, not {iterations!r}")
+
+
+program.check_parameters = check_parameters  # type: ignore[attr-defined]
+
+
 def _own(job: Job, values: Any) -> Any:
     """The value for this job: jobs j1, j2, ... take them in turn."""
     return values[(int(job.name[1:]) - 1) % len(values)]
@@ -98,7 +110,8 @@ def _seconds(name: str, given: Any) -> list[float]:
     values = list(given) if isinstance(given, list | tuple) else [given]
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-            raise InputError(f"{name} must be seconds, not {value!r}", hint=f"--set {name}=1.5")
+            what = "a relative spread of at least 0" if name == "jitter" else "seconds"
+            raise InputError(f"{name} must be {what}, not {value!r}", hint=f"--set {name}=1.5")
     if not values:
         raise InputError(f"{name} must name at least one length in seconds")
     return [float(value) for value in values]

@@ -11,6 +11,8 @@ import pytest
 
 from qloom.journal import home
 from qloom.journal.file import FILE_NAME
+from qloom.worlds.slurm import submitted
+from qloom.worlds.slurm.client import PROGRAMS as PROGRAMS_OF_SLURM
 from tests.unit.cli.typed import FAILURES, QLOOM, Said, refused, write
 
 
@@ -22,12 +24,23 @@ from tests.unit.cli.typed import FAILURES, QLOOM, Said, refused, write
     ],
 )
 def test_without_a_cluster_it_is_said_how_to_get_one(cli, monkeypatch, tmp_path, complaint, hint):
-    for program in ("salloc", "scancel", "scontrol", "sinfo", "squeue", "srun"):
+    for program in PROGRAMS_OF_SLURM:
         (tmp_path / program).write_text(f"#!/bin/sh\necho '{program}: {complaint}' >&2\nexit 1\n")
         (tmp_path / program).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.delenv("SLURM_CONF", raising=False)
     refused(cli("run", "phases", "--world", "slurm"), "Slurm does not answer", hint)
+
+
+def test_a_submitted_run_is_explained_at_once_where_its_cluster_is_gone(monkeypatch, tmp_path):
+    for program in PROGRAMS_OF_SLURM:
+        (tmp_path / program).write_text("#!/bin/sh\nsleep 100\n")
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    said = submitted.look("7")
+    assert said.stage == "unknown"
+    assert "SLURM_CONF names" in said.words
 
 
 def test_a_testbed_that_is_down_says_what_still_points_at_it(cli, monkeypatch):
@@ -158,12 +171,25 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(cli, qloom_home, wor
     [
         (("phases", "--set", "iterations=0"), "iterations must be a whole number of at least 1, not 0"),
         (("phases", "--set", "iterations=2.5"), "iterations must be a whole number"),
+        (("phases", "--set", "speculate=no"), "speculate is true or false, not 'no'"),
+        (("phases", "--set", "jitter=-1"), "jitter must be a relative spread of at least 0, not -1"),
         (("phases", "--set", "iterations=2026-01-01"), "not '2026-01-01'"),
         (("phases", "--set", "quantum_s=soon"), "quantum_s must be seconds, not 'soon'"),
         (("phases", "--set", "quantum_s=-1"), "quantum_s must be seconds, not -1"),
         (("phases", "--set", "quantum_s=nan"), "quantum_s must be seconds, not nan"),
         (("phases", "--set", "classical_s=1,x"), "classical_s must be seconds, not 'x'"),
         (("phases", "--set", "classical_s=[]"), "classical_s must name at least one length"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_wrong_values_of_a_built_in_program_are_refused_before_anything_is_written(cli, qloom_home, words, said):
+    refused(cli("run", *words, "--world", "virtual"), said)
+    assert list(qloom_home.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
         (("failures.py:wide",), "task bad asks for 9 nodes and there are 3"),
         (("failures.py:no_qubo",), "a payload of type str is no QUBO"),
         (("failures.py:no_task",), "5 is no task"),

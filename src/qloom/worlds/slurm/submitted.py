@@ -10,6 +10,7 @@ from qloom.errors import JournalError, QloomError
 from qloom.journal.handed import SlurmJob
 from qloom.worlds.slurm.client import GONE, call_once
 from qloom.worlds.slurm.ends import how_it_ended
+from qloom.worlds.slurm.facts import require_programs
 from qloom.worlds.slurm.rows import FORMAT, read_rows
 from qloom.worlds.slurm.states import State, read_state, reason_in_words, tells_most
 
@@ -22,6 +23,7 @@ def own_job() -> str | None:
 def look(id: str) -> SlurmJob:
     """Whether it waits, and for what, runs, or has ended."""
     try:
+        require_programs()
         answer = call_once("squeue", "-h", "-t", "all", "-o", FORMAT, "-j", id)
     except QloomError as error:
         return SlurmJob(id, "unknown", error.message)
@@ -50,6 +52,7 @@ def _in_accounting(id: str) -> State | None:
 def stages(ids: Sequence[str]) -> dict[str, str]:
     """Whether each of several jobs waits, holds its nodes or has ended: one question; empty if nobody answers."""
     try:
+        require_programs()
         answer = call_once("squeue", "-h", "-o", FORMAT, "-j", ",".join(ids))
     except QloomError:
         return {}
