@@ -20,7 +20,8 @@ TASKS = ("task_started", "task_ended")
 CALLS = ("called", "returned", "quantum_queued", "quantum_started", "quantum_ended", "job_ended")
 STEPS = HOLDING + TASKS + CALLS
 ROUNDING_S = 1e-3
-BY_DURATION = ("weave",)  # asks for nodes earlier or later as it learns how long phases take
+# Weave asks for nodes earlier or later as it learns how long phases take; the jobs of pertask end in any order.
+BY_DURATION = ("weave", "pertask")
 FIXED = tuple(name for name in STRATEGIES if name not in BY_DURATION)
 BY_NEIGHBOURS = ("malleable",)  # grows by what another job leaves at that moment
 CASES = [(name, jobs) for name in FIXED for jobs in (1, 2) if jobs == 1 or name not in BY_NEIGHBOURS]

@@ -69,7 +69,7 @@ def test_an_executable_starts_from_a_path_of_any_length(two_nodes, tmp_path):
         directory = tmp_path / ("d" * max(1, length - len(str(tmp_path)) - len("//solver")))
         directory.mkdir()
         shutil.copy(compiled("solver", "-DFULL"), directory)
-        assert run(two_nodes, "./solver", cwd=directory).stdout == "sum 6 of 4 ranks\n", length
+        assert run(two_nodes, "./solver", cwd=directory).result.stdout == "sum 6 of 4 ranks\n", length
 
 
 @pytest.mark.usefixtures("shared_memory")
