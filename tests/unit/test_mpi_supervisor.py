@@ -129,7 +129,13 @@ def test_another_python_runs_the_supervisor_of_its_own_installation(tmp_path):
     assert supervisor.__file__ not in words
     environment = {name: value for name, value in os.environ.items() if name != "PMI_FD"}
     done = subprocess.run(
-        [*words, "echo", "ran"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=30, check=False
+        [*words, "echo", "ran"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
 
