@@ -2,8 +2,8 @@
 
 A file is named after everything its code depends on: what the kernel and those it calls do, the kinds of arguments,
 llvmlite, and the processor, since the nodes of a cluster may share a cache and differ. Whoever can write to the cache
-can run code as its user: it lies beside this package, where numba would keep its own, or in the user's cache directory,
-and a file that others could have written is not read.
+can run code as its user: it lies beside this package, where numba would keep its own, or in the user's cache
+directory, and a file that others could have written is not read.
 """
 
 from __future__ import annotations
