@@ -15,7 +15,7 @@ CHROMIUM = shutil.which("chromium")
 
 
 def require_browser() -> None:
-    """Skip the rest of a test where there is no browser."""
+    """Skip a test where there is no browser."""
     if CHROMIUM is None:
         pytest.skip("PAGES ARE NOT LOOKED AT: there is no chromium (scripts/browser-packages installs it)")
 

@@ -10,7 +10,7 @@ from typing import Any
 from qloom.journal.content import digest
 from qloom.journal.results import write_atomically
 
-_written: dict[Path, None] = {}  # by this process: what an earlier one left may be torn by a power cut
+_whole: dict[Path, None] = {}  # files that this process has written or read: others may be torn by a power cut
 
 
 class Shared:
@@ -35,21 +35,34 @@ class Shared:
 
 
 def share(value: Any, directory: Path | None) -> Shared:
-    """Write a value under the name of its content, unless it was; `directory` None keeps it in memory."""
+    """Write a value under the name of its content, unless it is there; `directory` None keeps it in memory."""
     content = digest(value)
     if directory is None:
         return Shared(value, content, None)
     is_array = type(value).__module__ == "numpy" and hasattr(value, "dtype") and not value.dtype.hasobject
     path = directory / f"{content}.{'npy' if is_array else 'pickle'}"
-    if path not in _written or not path.exists():
+    if not (path.exists() and (path in _whole or _holds(path, content))):
         write_atomically(path, _npy(value) if is_array else pickle.dumps(value, protocol=5))
-        _written[path] = None
+    _whole[path] = None
     return Shared(value, content, path)
+
+
+def _holds(path: Path, content: str) -> bool:
+    """Whether a file that an earlier process left is whole. To read it costs less than to write it again."""
+    try:
+        return digest(_read(str(path))) == content
+    except Exception:  # a torn pickle may raise anything
+        return False
 
 
 @functools.lru_cache(maxsize=32)
 def load(path: str) -> Any:
-    """The value; arrays are mapped into memory, so that workers on one machine share the pages."""
+    """The value, read once."""
+    return _read(path)
+
+
+def _read(path: str) -> Any:
+    """Arrays are mapped into memory, so that workers on one machine share the pages."""
     if path.endswith(".npy"):
         import numpy
 

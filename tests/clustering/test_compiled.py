@@ -72,6 +72,23 @@ def test_other_code_has_another_file(cache, monkeypatch):
     assert len(list(cache.glob("_fill-*.kernel"))) == 3
 
 
+def test_another_llvmlite_has_another_file(cache, monkeypatch):
+    for version in ("1.0", "2.0"):
+        monkeypatch.setattr(machinecode.llvmlite, "__version__", version)
+        assert compiled(_fill)(np.ones(3), 0, np.empty(3)) == 6.0
+    assert len(list(cache.glob("_fill-*.kernel"))) == 2
+
+
+def test_a_user_without_a_home_has_the_cache_of_the_package(monkeypatch):
+    def has_none():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(machinecode.Path, "home", has_none)
+    assert [folder.name for folder in machinecode._folders()] == ["__pycache__"]
+
+
 def test_it_works_where_nothing_can_be_kept(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file" / "cache"))

@@ -55,6 +55,38 @@ def test_a_refused_resume_leaves_the_journal_as_it_was(tmp_path):
     assert resumed.result == [4]
 
 
+FAILING = """
+from qloom import task
+
+@task(expected_s=1.0)
+def large(number):
+    return f"{{number:>3000}}"  # too long for the journal: it goes to a file
+
+async def program(job):
+    await job.classical(large({first}))
+    await job.classical(large(2))
+    raise ValueError("the end")
+"""
+
+
+def test_a_changed_program_is_found_before_it_runs_anything_also_when_a_result_was_lost_once(tmp_path):
+    file = tmp_path / "failing.py"
+    file.write_text(FAILING.format(first=1))
+    failed = qloom.run(str(file), world="virtual")
+    next((failed.directory / "results").iterdir()).unlink()
+    again = qloom.resume("last")
+    assert "the end" in str(again.errors[0])
+    assert [event["event"] for event in again.events].count("result_lost") == 1
+    file.write_text(FAILING.format(first=7))
+    changed = qloom.resume("last")
+    assert isinstance(changed.errors[0], ProgramChanged)
+    assert starts(changed) == starts(again)
+
+
+def starts(outcome):
+    return [event["event"] for event in outcome.events].count("task_started")
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_speculation_never_makes_a_job_slower(strategy, jobs):

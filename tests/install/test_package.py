@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -72,31 +73,53 @@ def test_sdist_and_wheel_are_whole(tmp_path):
     assert {name for name in names if ".dist-info/" not in name} == wanted
 
 
-@pytest.mark.slow
-def test_the_demo_of_the_wheel_has_a_page_with_every_timeline(tmp_path):
-    checkout = fresh_copy(tmp_path / "qloom")
-    _, wheel = build_both(checkout, tmp_path)
-    clean, desk = tmp_path / "clean", tmp_path / "desk"
+@dataclass
+class Demo:
+    """The wheel in a clean environment, and what its demo has made."""
+
+    python: Path
+    desk: Path
+    environment: dict[str, str]
+    printed: str
+    page: Path
+
+    def says(self, *words: str) -> str:
+        """What the Python of the environment prints."""
+        return run(self.python, *words, cwd=self.desk, **self.environment)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory) -> Demo:
+    folder = tmp_path_factory.mktemp("demo")
+    checkout = fresh_copy(folder / "qloom")
+    _, wheel = build_both(checkout, folder)
+    clean, desk = folder / "clean", folder / "desk"
     desk.mkdir()
     make = '. scripts/environment && find_python python3 && make_environment "$0" constraints.txt "$1"'
     run("bash", "-c", make, clean, f"{wheel}[plot]", cwd=checkout, timeout_s=300, **os.environ)
-    alone = {"PATH": f"{clean / 'bin'}:/usr/bin:/bin", "QLOOM_HOME": str(tmp_path / "home"), "HOME": str(desk)}
-    whereabouts = run(clean / "bin" / "python", "-c", "import qloom; print(qloom.__file__)", cwd=desk, **alone)
-    assert Path(whereabouts.strip()).is_relative_to(clean)
-
-    later = ("-m", "pip", "install", "--no-index", "--no-deps", "--dry-run", "qloom[mpi]")  # as hints say
-    assert "already satisfied: qloom[mpi]" in run(clean / "bin" / "python", *later, cwd=desk, **alone)
-
+    alone = {"PATH": f"{clean / 'bin'}:/usr/bin:/bin", "QLOOM_HOME": str(folder / "home"), "HOME": str(desk)}
     printed = run("qloom", "demo", "--output", "demo.html", cwd=desk, timeout_s=240, **alone)
-    for strategy in STRATEGIES:
-        assert re.search(rf"^ *{re.escape(strategy)}( +\d+\.\d){{6}} *$", printed, re.MULTILINE), printed
-    page = desk / "demo.html"
-    assert str(page) in printed
+    return Demo(clean / "bin" / "python", desk, alone, printed, desk / "demo.html")
 
+
+@pytest.mark.slow
+def test_the_wheel_runs_its_demo_in_a_clean_environment(demo):
+    whereabouts = demo.says("-c", "import qloom; print(qloom.__file__)")
+    assert Path(whereabouts.strip()).is_relative_to(demo.python.parents[1])
+    later = ("-m", "pip", "install", "--no-index", "--no-deps", "--dry-run", "qloom[mpi]")  # as hints say
+    assert "already satisfied: qloom[mpi]" in demo.says(*later)
+    for strategy in STRATEGIES:
+        assert re.search(rf"^ *{re.escape(strategy)}( +\d+\.\d){{6}} *$", demo.printed, re.MULTILINE), demo.printed
+    assert str(demo.page) in demo.printed
+    assert "<svg" in demo.page.read_text()
+
+
+@pytest.mark.slow
+def test_the_page_of_the_demo_has_every_timeline(demo):
     require_browser()
-    every_timeline_is_seen(page)
-    narrow_screens_show_the_names(page)
-    dark_paper_is_readable(page)
+    every_timeline_is_seen(demo.page)
+    narrow_screens_show_the_names(demo.page)
+    dark_paper_is_readable(demo.page)
 
 
 def every_timeline_is_seen(path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from qloom.cli.main import run as run_command
+from qloom.load import engine
 
 POLICIES = '''\
 from qloom.schedulers import make_policy
@@ -156,6 +157,18 @@ class Again(Policy):
         return Decision(again_us=state.now_us)
 
 
+class Restless(Policy):
+    def decide(self, state):
+        return Decision(again_us=state.now_us + 1)
+
+
+class RestlessBeside(Policy):
+    """Starts one job, and asks again while it runs."""
+    def decide(self, state):
+        first = state.waiting[0]
+        return Decision([] if state.running else [(first, first.amounts)], again_us=state.now_us + 1)
+
+
 class Lazy(Policy):
     def decide(self, state):
         return Decision()
@@ -279,6 +292,15 @@ def test_a_policy_that_changes_the_state_is_told_what_and_where(said, name, what
     found = said(f"mine:{name}", "--hybrid", hybrid)
     assert f"changes the state that it was shown: {what}" in found
     assert own_line(name) in found
+    assert "of virtual time" in found
+
+
+@pytest.mark.parametrize("name", ["Restless", "RestlessBeside"])
+@pytest.mark.parametrize("hybrid", ["0%", "50%"])
+def test_a_policy_that_asks_again_and_again_for_nothing_is_stopped(said, monkeypatch, name, hybrid):
+    monkeypatch.setattr(engine, "MOST_FRUITLESS", 1000)
+    found = said(f"mine:{name}", "--hybrid", hybrid)
+    assert "asked for 1000 decisions in a row and started nobody" in found
     assert "of virtual time" in found
 
 

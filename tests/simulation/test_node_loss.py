@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from qloom.errors import NodeLost
 from qloom.journal.accounting import read_history
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
+from qloom.strategies.pertask import PerTask
+from qloom.strategies.workflow import Room, Workflow
 from qloom.worlds.virtual.world import Faults
 from tests.simulation.harness import simulate
 
@@ -29,3 +34,17 @@ def test_work_on_a_node_that_fails_runs_again_with_the_same_result(strategy, job
     lost = [event for event in disturbed.events if event.get("lost")]
     assert lost, "the fault was not injected"
     assert all(interval.state != "open" for interval in read_history(disturbed.events).intervals)
+
+
+@pytest.mark.parametrize(("tasks", "runs"), [(1, 2), (2, 1)])
+def test_only_a_step_of_one_task_runs_again_as_a_whole(monkeypatch, tasks, runs):
+    ran = []
+
+    async def lose_a_node(_strategy, tasks, _room):
+        ran.append(tasks)
+        raise NodeLost("a node is gone and none has come in its place")
+
+    monkeypatch.setattr(Workflow, "_step", lose_a_node)
+    with pytest.raises(NodeLost):
+        asyncio.run(PerTask._step(object.__new__(PerTask), [object()] * tasks, Room(4)))
+    assert len(ran) == runs

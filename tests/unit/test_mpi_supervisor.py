@@ -11,6 +11,7 @@ import textwrap
 import pytest
 
 from qloom.mpi import supervisor
+from qloom.mpi.launch import srun
 
 RANK = """
 import os, socket, sys
@@ -119,3 +120,42 @@ def test_without_pmi_the_program_is_simply_run():
     environment = {name: value for name, value in os.environ.items() if name != "PMI_FD"}
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (127, "qloom: cannot run no-such-program: No such file or directory\n")
+
+
+def test_another_python_runs_the_supervisor_of_its_own_installation(tmp_path):
+    """Whose files are in other places than ours."""
+    launch = srun(2, ["n1"], "7", python=sys.executable)
+    words = launch.words[launch.words.index(sys.executable) :]
+    assert supervisor.__file__ not in words
+    environment = {name: value for name, value in os.environ.items() if name != "PMI_FD"}
+    done = subprocess.run(
+        [*words, "echo", "ran"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+
+
+def test_a_rank_that_takes_long_to_die_is_killed_once_and_waited_for(monkeypatch):
+    ours, its = socket.socketpair()
+    looks, kills, waits_s = iter([(0, 0)] * 3 + [(1, 9)]), [], []
+    monkeypatch.setattr(supervisor.os, "waitpid", lambda *_: next(looks))
+    monkeypatch.setattr(supervisor.os, "kill", lambda *words: kills.append(words))
+    monkeypatch.setattr(supervisor.select, "select", lambda *words: waits_s.append(words[-1]) or ([], [], []))
+    with ours, its:
+        supervised = supervisor.Supervisor({"PMI_FD": str(its.detach())})
+        supervised._end("the test says so")
+        assert supervised._watch(1, ours, ours) == 9
+        supervised._launcher.close()
+    assert (len(kills), waits_s) == (1, [None] * 3)
+
+
+def test_a_node_without_shared_memory_has_none_to_remove(monkeypatch, tmp_path):
+    monkeypatch.setattr(supervisor, "SHARED", str(tmp_path / "missing"))
+    memory = supervisor.SharedMemory()
+    memory.name_world("world")
+    memory.remove()

@@ -99,8 +99,8 @@ def qloom(
 def run() -> None:
     """The entry point: errors are one line (or one JSON object), never a traceback."""
     as_json = "--json" in sys.argv
-    stall.watch()
     try:
+        stall.watch()
         code = app(prog_name="qloom", standalone_mode=False)
         if code == 130:  # how typer tells of Ctrl-C
             raise KeyboardInterrupt

@@ -6,6 +6,7 @@ nothing: a job may wait in Slurm's queue for days. In virtual time the loop know
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -13,20 +14,23 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from qloom.errors import QloomError
+from qloom.errors import InputError, QloomError
 
 VARIABLE = "QLOOM_STALL_S"
 QUIET_S = 60.0  # then twice as long each time, up to
 LONGEST_S = 3600.0
+TASK_PAUSES = 10  # of this length, if a task executes: most are not stuck but long
 LOOKS_PER_PAUSE = 10
 
 
 def quiet_s() -> float:
     """Seconds without progress after which a command says what it waits for; 0: never."""
+    given = os.environ.get(VARIABLE) or QUIET_S
     try:
-        return max(0.0, float(os.environ.get(VARIABLE, QUIET_S)))
+        seconds = float(given)
     except ValueError:
-        return QUIET_S
+        raise InputError(f"{VARIABLE} is {given!r}", hint="a number of seconds, or 0 to say nothing") from None
+    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
 def watch() -> None:
@@ -37,16 +41,18 @@ def watch() -> None:
 
 def _watch(pause_s: float) -> None:
     seen: tuple[Path, int] | None = None
-    since_s, said_s = time.monotonic(), 0.0
+    since_s, due_s = time.monotonic(), pause_s
     while True:
-        time.sleep(pause_s / LOOKS_PER_PAUSE)
+        time.sleep(min(pause_s, LONGEST_S) / LOOKS_PER_PAUSE)
         now_s, looked = time.monotonic(), _look()
         if looked is None or looked != seen:
-            seen, since_s, said_s = looked, now_s, 0.0
-        elif now_s - since_s >= max(pause_s, said_s + min(said_s, LONGEST_S)):
-            said_s = now_s - since_s
-            if lines := _who_waits(looked[0], said_s):
+            seen, since_s, due_s = looked, now_s, pause_s
+        elif (still_s := now_s - since_s) >= due_s:
+            due_s = still_s + min(still_s, LONGEST_S)
+            if lines := _who_waits(looked[0], still_s, pause_s):
                 print("\n  ".join(lines), file=sys.stderr, flush=True)
+            elif still_s < TASK_PAUSES * pause_s:
+                due_s = TASK_PAUSES * pause_s
 
 
 def _look() -> tuple[Path, int] | None:
@@ -63,8 +69,8 @@ def _look() -> tuple[Path, int] | None:
         return None  # the run has left nothing
 
 
-def _who_waits(journal: Path, since_s: float) -> list[str]:
-    """What to say; nothing if work runs, the run is over, or it is in virtual time."""
+def _who_waits(journal: Path, since_s: float, pause_s: float) -> list[str]:
+    """What to say; nothing if work runs and has not done so for long, the run is over, or it is in virtual time."""
     from qloom.journal.explain import explain
     from qloom.journal.file import read_events
 
@@ -72,7 +78,9 @@ def _who_waits(journal: Path, since_s: float) -> list[str]:
         events = read_events(journal.parent)
     except QloomError:
         return []
-    if events[-1]["event"] == "run_ended" or events[0].get("world") == "virtual" or _runs(events):
+    if events[-1]["event"] == "run_ended" or events[0].get("world") == "virtual":
+        return []
+    if since_s < TASK_PAUSES * pause_s and _runs(events):
         return []
     now_us = events[-1]["at_us"] + round(since_s * 1e6)
     run = journal.parent.name

@@ -1,9 +1,9 @@
 """Machine code of kernels: made by numba once, kept in a file, linked by llvmlite.
 
 A file is named after everything its code depends on: what the kernel and those it calls do, the kinds of arguments,
-and the processor, since the nodes of a cluster may share a cache and differ. Whoever can write to the cache can run
-code as its user: it lies beside this package, where numba would keep its own, or in the user's cache directory, and a
-file that others could have written is not read.
+llvmlite, and the processor, since the nodes of a cluster may share a cache and differ. Whoever can write to the cache
+can run code as its user: it lies beside this package, where numba would keep its own, or in the user's cache
+directory, and a file that others could have written is not read.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+import llvmlite
 import llvmlite.binding as llvm
 import numpy as np
 
@@ -102,7 +103,8 @@ def _processor() -> tuple[str, str]:
 
 
 def _digest(kernel: Kernel, kinds: tuple[str, ...]) -> str:
-    content = repr((FORMAT, llvm.get_default_triple(), _processor(), kinds, _what_it_does(kernel)))
+    made_for = (llvmlite.__version__, llvm.get_default_triple(), _processor())
+    content = repr((FORMAT, *made_for, kinds, _what_it_does(kernel)))
     return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
 
@@ -115,10 +117,15 @@ def _what_it_does(kernel: Kernel) -> list[Any]:
 
 def _folders() -> list[Path]:
     """Where code may lie, the first choice first."""
+    if given := os.environ.get("NUMBA_CACHE_DIR"):
+        return [Path(given)]
     own = Path(__file__).parent / "__pycache__"
-    users = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qloom"
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    return [Path(given)] if given else [own, users]
+    if cache := os.environ.get("XDG_CACHE_HOME"):
+        return [own, Path(cache) / "qloom"]
+    try:
+        return [own, Path.home() / ".cache" / "qloom"]
+    except RuntimeError:  # a user without a home, as in some containers
+        return [own]
 
 
 def _read(path: Path) -> bytes | None:

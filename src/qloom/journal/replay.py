@@ -18,12 +18,17 @@ class Memory:
     results: dict[str, dict[str, Any]] = field(default_factory=dict)  # work id -> how its result was kept
     calls: dict[str, Event] = field(default_factory=dict)  # call id -> the event that recorded it, in order
     durations_us: dict[str, int] = field(default_factory=dict)  # work id -> how long it ran
-    has_gaps: bool = False  # results were lost: their work runs before the calls that came after it are made again
+    lost: dict[str, None] = field(default_factory=dict)  # works whose result was lost and has not been made again
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether work that was lost has to run before the calls that came after it are made again."""
+        return bool(self.lost)
 
     def forget(self, work: str) -> None:
         """The result of a piece of work is lost."""
         self.results.pop(work, None)
-        self.has_gaps = True
+        self.lost[work] = None
 
 
 def recall(events: Sequence[Event], job: str | None = None) -> Memory:
@@ -40,6 +45,7 @@ def recall(events: Sequence[Event], job: str | None = None) -> Memory:
                 started[event["job"], event["work"]] = event["at_us"]
             case "task_ended" | "quantum_ended" if event["state"] == "done":
                 memory.results.setdefault(event["work"], event["result"])
+                memory.lost.pop(event["work"], None)
                 begun_us = started.get((event["job"], event["work"]), event["at_us"])
                 took_us = round(event["seconds"] * 1e6) if "seconds" in event else event["at_us"] - begun_us
                 memory.durations_us.setdefault(event["work"], took_us)

@@ -12,6 +12,7 @@ from qloom.schedulers.state import FOREVER_US, Entry, State, Unstartable
 
 IDLE_DAYS = 7  # a policy that lets jobs wait on an idle cluster for longer will never start them
 IDLE_US = IDLE_DAYS * 24 * 3600 * 10**6
+MOST_FRUITLESS = 1_000_000  # decisions that a policy asks for by itself, with no start or change in between
 
 
 class Engine:
@@ -29,6 +30,7 @@ class Engine:
         self._next_tick_us = FOREVER_US
         self._again_us = FOREVER_US  # when the policy wants to be asked, even if nothing changes
         self._idle_since_us = FOREVER_US  # since when nothing runs although jobs wait
+        self._fruitless = 0
         self.next_us = FOREVER_US  # when the next thing is due by itself, as of the last `settle`
         self._changed = False
 
@@ -58,16 +60,21 @@ class Engine:
         if state.waiting_count and (
             self._changed or state.now_us >= self._next_tick_us or state.now_us >= self._again_us
         ):
-            self._changed = False
+            if self._changed:
+                self._fruitless, self._changed = 0, False
             if self._interval_us:
                 self._tick()
+            asked_again = state.now_us >= self._again_us
             starts, resizes, self._again_us = self._policy.decide(state)
             if state.backfill:
                 state.freed = False
             if starts:
                 self._start(starts)
-            elif not state.running:
-                self._see_idle()
+            else:
+                if not state.running:
+                    self._see_idle()
+                if asked_again:
+                    self._see_fruitless()
             if resizes:
                 for resize in resizes:
                     self.resized(resize)
@@ -82,7 +89,7 @@ class Engine:
 
     def _start(self, starts: Sequence[Start]) -> None:
         state, ends = self.state, self._ends
-        self._idle_since_us = FOREVER_US
+        self._idle_since_us, self._fruitless = FOREVER_US, 0
         try:
             for entry, amounts in starts:
                 if amounts is not entry.amounts:
@@ -104,6 +111,16 @@ class Engine:
         self._idle_since_us = min(self._idle_since_us, now_us)
         if now_us - self._idle_since_us > max(IDLE_US, 2 * self._interval_us):
             self.refuse_to_wait()
+
+    def _see_fruitless(self) -> None:
+        """A policy may look at the clock now and then, but the run shall end."""
+        self._fruitless += 1
+        if self._fruitless > MOST_FRUITLESS:
+            raise PolicyError(
+                f"policy {self._name} asked for {MOST_FRUITLESS} decisions in a row and started nobody, "
+                f"{virtual_time(self.state.now_us)}",
+                hint="set again_us to the time at which a job can start: every change is told in any case",
+            )
 
     def refuse_to_wait(self) -> None:
         """Name the policy if a job waits that fits into what is free."""

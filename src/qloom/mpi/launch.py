@@ -85,7 +85,8 @@ def srun(ranks: int, nodes: Sequence[str], job_id: str, *, het_group: int | None
 
 
 def _supervised(python: str = "") -> tuple[str, ...]:
-    return (python or sys.executable, "-I", "-S", supervisor.__file__)
+    """Another Python has its own qloom, wherever that is."""
+    return (python, "-P", "-m", supervisor.__name__) if python else (sys.executable, "-I", "-S", supervisor.__file__)
 
 
 def clean_environment() -> dict[str, str]:

@@ -63,7 +63,11 @@ class SharedMemory:
         """Remove its name: those who have mapped it keep it, and it goes with the last of them."""
         if not self._prefix:
             return
-        for name in os.listdir(SHARED):
+        try:
+            names = os.listdir(SHARED)
+        except OSError:  # it is not there, or closed to us
+            return
+        for name in names:
             if name.startswith(self._prefix) and (not self._path or self._path == f"{SHARED}/{name}"):
                 try:
                     os.unlink(f"{SHARED}/{name}")
@@ -85,7 +89,8 @@ class Supervisor:
         self._code: int | None = None  # that of MPI_Abort
         self._asked_at: float | None = None  # when the rank sent what the launcher has not answered yet
         self._started = False  # all ranks have reached MPI_Init
-        self._kill_at: float | None = None
+        self._ends_rank = False
+        self._killed = False
         self._told = False  # by a signal that the rank had, too
         self._look_s = FIRST_LOOK_S
         self._look_at = float("inf")
@@ -106,7 +111,7 @@ class Supervisor:
         its.close()
         status = self._watch(rank, ours, wakes)
         self._memory.remove()
-        if os.WIFSIGNALED(status) and not self._told and self._kill_at is None:
+        if os.WIFSIGNALED(status) and not self._told and not self._ends_rank:
             by = signal.Signals(os.WTERMSIG(status)).name
             print(f"qloom: rank {self._rank} was ended by {by}", file=sys.stderr, flush=True)
         return status
@@ -123,12 +128,13 @@ class Supervisor:
             if ended:
                 return status if self._code is None else self._code << 8
             now_s = time.monotonic()
-            if self._kill_at is not None and now_s >= self._kill_at:
-                os.kill(rank, signal.SIGKILL)
+            if self._ends_rank and not self._killed:
+                os.kill(rank, signal.SIGKILL)  # once: SIGCHLD wakes us when it is gone
+                self._killed = True
             if now_s >= self._look_at:
                 self._look(rank)
-            due = [at for at in (self._look_at, self._kill_at, self._give_up_at()) if at is not None]
-            wait_s = None if (first := min(due)) == float("inf") else max(0.0, first - now_s)
+            first = min(self._look_at, self._give_up_at())
+            wait_s = None if first == float("inf") else max(0.0, first - now_s)
             for ready in select.select([*ways, wakes], [], [], wait_s)[0]:
                 if ready is wakes:
                     wakes.recv(4096)
@@ -139,7 +145,7 @@ class Supervisor:
                 self._end(f"the other ranks did not start MPI within {self._start_s:g} s")
 
     def _give_up_at(self) -> float:
-        waits = self._asked_at is not None and not self._started and self._kill_at is None
+        waits = self._asked_at is not None and not self._started and not self._ends_rank
         return (self._asked_at or 0.0) + self._start_s if waits else float("inf")
 
     def _pass_on(self, source: socket.socket, target: socket.socket, *, to_rank: bool) -> bool:
@@ -161,7 +167,7 @@ class Supervisor:
             self._memory.remove()
             if self._in_slurm:  # which would kill all ranks and us at once; after a bad exit code it asks first
                 code = re.search(rb"exitcode=(\d+)", said)
-                self._code, self._kill_at = (int(code[1]) & 0xFF if code else 0) or 1, time.monotonic()
+                self._code, self._ends_rank = (int(code[1]) & 0xFF if code else 0) or 1, True
                 return b""
         if said.startswith(b"cmd=") and self._in_slurm and len(said) > SLURM_LINE:
             self._end(f"its MPI publishes {len(said)} characters at once, and Slurm reads {SLURM_LINE}")
@@ -203,7 +209,7 @@ class Supervisor:
 
     def _end(self, why: str) -> None:
         print(f"qloom: rank {self._rank}: {why}", file=sys.stderr, flush=True)
-        self._kill_at = time.monotonic()
+        self._ends_rank = True
 
 
 def require_supervisor() -> None:

@@ -13,41 +13,24 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from qloom.schedulers.alone import fill_alone
-from qloom.schedulers.fcfs import start_in_order
+from qloom.schedulers.backfill import NOTHING, Backfill
 from qloom.schedulers.passing import Pass
-from qloom.schedulers.policy import Decision, Policy, Start
+from qloom.schedulers.policy import Decision, Start
 from qloom.schedulers.state import Entry, Line, State
 
-NOTHING = Decision()
 Head = tuple[int, Entry, Iterator[Entry], bool]  # order, job, those behind it, whether these are one bucket only
 
 
-class Easy(Policy):
+class Easy(Backfill):
     """Reserves for the first job that cannot start; the others may go before it if they do not delay it."""
 
-    def decide(self, state: State) -> Decision:
+    def fill(self, state: State) -> Decision:
         """Start what can start, in order, around the reservations."""
-        if not state.backfill:
-            current = Pass(state)
-            start_in_order(current)
-            return Decision(current.starts)
-        if not state.freed and not self.depth and not any_fits(state.arrived):
-            return NOTHING  # whoever could not start before still cannot
         if self.depth:
             return Decision(_walk(Pass(state), self.depth))
         alone = state.only_line()
         starts = fill_alone(state, alone) if alone is not None else _fill(Pass(state))
         return Decision(starts) if starts else NOTHING
-
-
-def any_fits(arrived: list[Entry]) -> bool:
-    """Whether one of these who still waits could start if it were alone."""
-    for entry in arrived:
-        if entry.waiting and entry.amounts[0] <= entry.line.resources[0].free:
-            wanted = zip(entry.line.resources, entry.amounts, strict=True)
-            if len(entry.amounts) == 1 or all(amount <= resource.free for resource, amount in wanted):
-                return True
-    return False
 
 
 def _walk(current: Pass, depth: int) -> list[Start]:

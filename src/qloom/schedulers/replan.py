@@ -10,25 +10,17 @@ from __future__ import annotations
 
 from itertools import islice
 
-from qloom.schedulers.easy import NOTHING, any_fits
-from qloom.schedulers.fcfs import start_in_order
-from qloom.schedulers.passing import Pass
-from qloom.schedulers.policy import Decision, Policy, Start
+from qloom.schedulers.backfill import Backfill
+from qloom.schedulers.policy import Decision, Start
 from qloom.schedulers.profile import earliest_us, most_amounts, parts_of, profiles_of, take
 from qloom.schedulers.state import State
 
 
-class Replan(Policy):
+class Replan(Backfill):
     """Plans for everybody anew; a job starts early only if that delays nobody before it in this plan."""
 
-    def decide(self, state: State) -> Decision:
+    def fill(self, state: State) -> Decision:
         """Make the plan, and start those whose place is now."""
-        if not state.backfill:
-            current = Pass(state)
-            start_in_order(current)
-            return Decision(current.starts)
-        if not state.freed and not self.depth and not any_fits(state.arrived):
-            return NOTHING
         profiles = profiles_of(state)
         starts: list[Start] = []
         for entry in islice(state.waiting, self.depth or None):

@@ -18,8 +18,13 @@ class PerTask(Workflow):
     options: ClassVar[dict[str, float]] = {**Workflow.options, "per_task": 1, "spare": 1, "nice": 1}
 
     async def _step(self, tasks: Sequence[Work], room: Room) -> list[Any]:
-        """If a node fails and none comes in its place, give back the nodes that are left and queue again, once."""
+        """If a node fails and none comes in its place, give back the nodes that are left and queue again, once.
+
+        Only for a single task: of several (`per_task=0`) those that are done would run again.
+        """
         try:
             return await super()._step(tasks, room)
         except NodeLost:
+            if len(tasks) > 1:
+                raise
             return await super()._step(tasks, room)
