@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from qloom.campaign.read import read_raw
 from qloom.campaign.rows import read_results, rows_of
 from qloom.campaign.store import Asked
 from qloom.cli.running import write_overheads
+from qloom.errors import QloomError
 from qloom.site import Site, read_site
 from qloom.testbed import Settings, Testbed
 
@@ -92,4 +94,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except QloomError as error:  # another process has the last cells
+        sys.exit(str(error))
