@@ -13,6 +13,7 @@ from qloom.errors import JobError
 
 T = TypeVar("T")
 FIRST_S, LONGEST_S = 0.0001, 0.01
+FORWARD_S = 0.5  # a launcher drops what it has not passed on yet when it is told to abort
 
 
 def wait_for(look: Callable[[], T | None], within_s: float | None, what: str) -> T:
@@ -35,6 +36,7 @@ def watchdog(within_s: float, what: str) -> Iterator[None]:
         from mpi4py import MPI
 
         print(f"qloom: {what} did not end within {within_s:g} s", file=sys.stderr, flush=True)
+        time.sleep(FORWARD_S)
         MPI.COMM_WORLD.Abort(1)
 
     timer = threading.Timer(within_s, bark)
