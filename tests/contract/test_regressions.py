@@ -239,7 +239,7 @@ def test_growing_for_one_phase_does_not_hold_a_quantum_task_back():
 
 def test_refused_input_leaves_no_run_behind(qloom_home):
     good = qloom.run(programs.source(programs.loop), world="virtual")
-    refused = qloom.run(programs.source(programs.no_qubo), world="virtual")
+    refused = qloom.run(programs.source(programs.too_wide), world="virtual")
     assert refused.errors[0].exit_code == 2
     assert [path.name for path in (qloom_home / "runs").iterdir()] == [good.directory.name]
 
