@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 
+import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as some
 
@@ -180,6 +181,15 @@ def test_whatever_is_lost_or_killed_every_job_ends_with_its_results():
         hits.update(ended.hits)
     print(f"seeds from {first} on, hits: {dict(hits)}")
     assert all(hits[what] for what in (*disasters.DISASTERS, disasters.HANDED_OVER)), hits
+
+
+@pytest.mark.parametrize("seed", [155, 210723, 211128])
+def test_schedules_that_once_blocked_do_so_no_more(seed, monkeypatch):
+    """Spare work that set a bound back, and a node that weave kept while its own work waited for more of them."""
+    drawn_from = {name: strategy for name, strategy in STRATEGIES.items() if name != "pertask"}  # it came later
+    monkeypatch.setattr(disasters, "STRATEGIES", drawn_from)
+    schedule = disasters.draw(seed)
+    assert len(disasters.run(schedule).results) == len(schedule.programs)
 
 
 def test_a_queue_that_loses_a_task_is_found_soon_and_the_task_named():

@@ -2,8 +2,8 @@
 
 The driver's allocation lends its nodes and its QPU to the allocations of the run; what it lacks is asked of the
 world. Such a driver holds something while it waits, so two of them could wait for each other for ever. Hence a bound:
-once a request has waited for `patience_s` while the run held nothing but spare work, it is handed over to a job that
-asks for the whole request at once, and this driver ends. A link of a chain serves one request and never waits.
+once a request has waited for `patience_s` while the run held nothing but spare work, the run is handed over to a job
+that asks for the whole request at once, and this driver ends. A link of a chain serves one request and never waits.
 
 Nothing here knows which engine grants what, so the same rules run on Slurm and in virtual time.
 """

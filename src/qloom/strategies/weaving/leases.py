@@ -182,8 +182,15 @@ class Leases:
             await held.settled(self._linger_s)
             while self._runs and not self._per_task:
                 await held.settled(self._linger_s)
-            while self._order.in_quantum and await self._work_comes_in_time(lease):
+            while self._order.in_quantum and not self._is_in_the_way(lease):
+                if not await self._work_comes_in_time(lease):
+                    break
                 await held.settled(self._linger_s)
+
+    def _is_in_the_way(self, lease: _Lease) -> bool:
+        """Whether all work that waits is too wide for it: kept, it is one of the nodes that this work waits for."""
+        waiting = self._cluster.waiting
+        return bool(waiting) and all(work.task.nodes > lease.nodes for work in waiting)
 
     async def _work_comes_in_time(self, lease: _Lease) -> bool:
         """Keep idle nodes in a quantum phase for as long as that is worth it; whether there was work by then."""
