@@ -202,7 +202,8 @@ class HostedWorld(World):
         bound_us = self.clock.now_us() - round(self._patience_s * 1e6)
         for waiting in self._waiting.values():
             is_blocked = max(waiting.since_us, self._holds_nothing_since_us) <= bound_us and not waiting.served
-            if is_blocked and waiting.request.eligible and not waiting.request.spare:
+            is_wanted = waiting.request.eligible and not waiting.request.spare and not waiting.withdrawn
+            if is_blocked and is_wanted:
                 self._handing_over = asyncio.ensure_future(self._hand_over(waiting))
                 return
 
@@ -220,6 +221,7 @@ class HostedWorld(World):
         if self._holds_anything() or blocked.withdrawn:  # one was granted all the same, or nobody wants it any more
             self._handing_over = None
             self._notify()
+            self.clock.deadline(self._patience_s, self._hand_over_if_blocked)  # for the others who wait
             return
         try:
             await self._handover.submit(replace(request, lease=None, after=None))
