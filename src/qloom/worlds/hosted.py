@@ -11,10 +11,10 @@ Nothing here knows which engine grants what, so the same rules run on Slurm and 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from qloom.errors import JobError, QloomError
 from qloom.model import QpuHold, Task, Work
@@ -246,11 +246,12 @@ class HostedWorld(World):
         loan = self._loans.get(lease.id)
         if loan is None:
             return await self._world.drop_nodes(lease, nodes)
-        ended_us = None
+        giving_back = []
         if lent := [node for node in self._own.nodes[1:] if node in loan.nodes and node in nodes]:
-            ended_us = await self._world.drop_nodes(self._own, lent)
+            giving_back.append(self._world.drop_nodes(self._own, lent))
         if loan.granted is not None and (theirs := [node for node in nodes if node in loan.granted.nodes]):
-            ended_us = await self._world.drop_nodes(loan.granted, theirs)
+            giving_back.append(self._world.drop_nodes(loan.granted, theirs))
+        ended_us = await _last_end_us(giving_back)
         self._read_back(lease, loan)
         return ended_us
 
@@ -290,8 +291,7 @@ class HostedWorld(World):
             lease.ended = True
             giving_back = [self._world.free(loan.granted)] if loan.granted is not None else []
             giving_back += [self._drop_own_qpu(loan)] if loan.has_qpu else []
-            ends_us = await asyncio.gather(*giving_back)  # both at once: the journal has one time for them
-            ended_us = max((end_us for end_us in ends_us if end_us is not None), default=None)
+            ended_us = await _last_end_us(giving_back)
             self._lender.take_back(loan.nodes)
             lease.nodes, lease.device, lease.shares = [], None, 0
         was_required = self._required.pop(lease.id, None) is not None
@@ -379,3 +379,9 @@ class HostedWorld(World):
         if under_way:
             await asyncio.wait(under_way)
         await self._world.close()
+
+
+async def _last_end_us(giving_back: Sequence[Coroutine[Any, Any, int | None]]) -> int | None:
+    """Give back what was lent and what was granted at once: the journal has one time for both."""
+    ends_us = await asyncio.gather(*giving_back)
+    return max((end_us for end_us in ends_us if end_us is not None), default=None)
