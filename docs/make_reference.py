@@ -1,18 +1,27 @@
-"""Writes docs/reference/cli.md from the command line itself: python docs/make_reference.py
+"""Writes the pages of docs/reference that are made from the code: python docs/make_reference.py
 
-A test compares the page with what this makes, so that the two cannot drift apart.
+The command line makes cli.md, the model of the broker's config broker-config.md. Tests compare the pages with what
+this makes, so that they cannot drift apart.
 """
 
 from __future__ import annotations
 
+import json
+import types
+import typing
 from pathlib import Path
 from typing import Any
 
 import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
+from qloom.broker.config import BrokerConfig
+from qloom.broker.devices import factory
 from qloom.cli.main import app
 
 PAGE = Path(__file__).parent / "reference" / "cli.md"
+CONFIG_PAGE = PAGE.with_name("broker-config.md")
 
 INTRODUCTION = """\
 # The command line
@@ -28,9 +37,19 @@ Exit codes: [errors.md](errors.md). Runs are kept in `$QLOOM_HOME`, or else in `
 (`$XDG_DATA_HOME`, `~/.local/share`).
 """
 
+CONFIG_INTRODUCTION = """\
+# The broker's config
+
+Made by `python docs/make_reference.py` from the model of the config; change the descriptions there, not this page.
+
+`qloom broker serve --config broker.toml` reads a TOML file. Every key may be left out, and an unknown one is refused
+with its name. Keys that end in `_s` are seconds. [The guide](../guides/broker.md#the-config) has an example;
+`qloom broker check --config broker.toml` tries a file.
+"""
+
 
 def reference() -> str:
-    """The page."""
+    """The page of the command line."""
     return "\n".join([INTRODUCTION, *_commands(typer.main.get_command(app), "qloom")])
 
 
@@ -75,5 +94,85 @@ def _cell(text: str | None) -> str:
     return " ".join((text or "").split()).replace("|", "\\|")
 
 
+def config_reference() -> str:
+    """The page of the broker's config."""
+    return "\n".join([CONFIG_INTRODUCTION, *_table(BrokerConfig, "The top of the file"), *_device_keys()])
+
+
+def _device_keys() -> list[str]:
+    lines = ["## devices", "", "`[[devices]]`: one QPU each. [Devices](../guides/devices.md) says more.", ""]
+    lines += ["| key | of kind | |", "|---|---|---|"]
+    for key, meaning in factory.MEANINGS.items():
+        kinds = [kind for kind, own in factory.OWN.items() if key in own]
+        lines.append(f"| `{key}` | {', '.join(f'`{kind}`' for kind in kinds) or 'all'} | {_cell(meaning)} |")
+    return [*lines, ""]
+
+
+def _table(model: type[BaseModel], title: str) -> list[str]:
+    """The keys of one table, then those of the tables within it."""
+    lines = [f"## {title}", "", (model.__doc__ or "").strip(), ""]
+    lines += ["| key | type | default | |", "|---|---|---|---|"]
+    within: dict[type[BaseModel], str] = {}
+    for key, field in model.model_fields.items():
+        inner = _model(field.annotation)
+        default = "" if inner is not None else _config_default(key, field)
+        lines.append(f"| `{key}` | {_type(field)} | {default} | {_cell(field.description)} |")
+        if inner is not None:
+            within.setdefault(inner, key)
+    lines.append("")
+    for part, key in within.items():
+        lines += _table(part, key)
+    return lines
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    """The model of a table, or of each of several tables."""
+    for kind in (annotation, *typing.get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+    return None
+
+
+def _type(field: FieldInfo) -> str:
+    """As in TOML, with the limits on a value."""
+    limits = [limit for one in field.metadata if (limit := _limit(one))]
+    return ", ".join([_type_name(field.annotation), *limits])
+
+
+def _type_name(annotation: Any) -> str:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        limits = [limit for info in arguments[1:] for one in info.metadata if (limit := _limit(one))]
+        return ", ".join([_type_name(arguments[0]), *limits])
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_type_name(one) for one in arguments if one is not types.NoneType)
+    if origin is typing.Literal:
+        return " or ".join(f"`{json.dumps(one)}`" for one in arguments)
+    if origin is tuple:
+        items = _type_name(arguments[0])
+        return "tables" if items == "table" else f"list of {items if items.startswith('`') else f'{items}s'}"
+    if origin is dict:
+        return "tables by name" if _model(annotation) else "table"
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", Path: "path"}
+    return names.get(annotation, "table")
+
+
+def _limit(limit: Any) -> str:
+    signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+    return " ".join(f"{sign} {getattr(limit, name)}" for name, sign in signs.items() if hasattr(limit, name))
+
+
+def _config_default(key: str, field: FieldInfo) -> str:
+    if field.default is None:
+        return ""
+    if key == "socket_mode":  # as one reads modes
+        return f"`0o{field.default:o}`"
+    if key == "devices":
+        return "one annealer"
+    value = list(field.default) if isinstance(field.default, tuple) else field.default
+    return f"`{json.dumps(value)}`"
+
+
 if __name__ == "__main__":
     PAGE.write_text(reference())
+    CONFIG_PAGE.write_text(config_reference())

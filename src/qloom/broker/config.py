@@ -32,74 +32,129 @@ class Part(BaseModel):
 
 
 class ProjectPart(Part):
-    """A project: its members (`"*"` is everybody), its share and its limits."""
+    """`[projects.NAME]`: a project, its members, its share and its limits."""
 
-    weight: Positive = 1.0
-    budget_s: Annotated[float, Field(ge=0)] | None = None
-    max_tasks: Count | None = None
-    max_sessions: Count | None = None
-    members: tuple[str, ...] = ()
+    weight: Positive = Field(default=1.0, description="Its share of a device under the policy `fair`.")
+    budget_s: Annotated[float, Field(ge=0)] | None = Field(
+        default=None, description="QPU-seconds that it may use altogether; without limit if not given."
+    )
+    max_tasks: Count | None = Field(default=None, description="Tasks that it may have queued or running at once.")
+    max_sessions: Count | None = Field(default=None, description="Sessions that it may have waiting or open at once.")
+    members: tuple[str, ...] = Field(default=(), description='User names of its members; `"*"` is everybody.')
 
 
 class PromisePart(Part):
-    """What a shared device promises; see the guide. A device can have its own in `[promise.NAME]`."""
+    """`[promise]`, and `[promises.NAME]` for one device: what a shared device promises to sessions."""
 
-    longest_s: Positive | None = None  # the longest task that is admitted
-    limit_s: Positive | None = None  # execution is ended after that; longest_s, if not said
-    outside_limit: Count = 1  # tasks from outside any session that may go before a session's
-    retries: Count = 0
-    promised_wait_s: Positive | None = None  # the number of shares follows from it
-    shares: Annotated[int, Field(ge=1, le=10_000)] = 8  # used if no wait is promised
+    longest_s: Positive | None = Field(
+        default=None,
+        description="The longest task that is admitted, by its expected seconds. Needed to promise a wait.",
+    )
+    limit_s: Positive | None = Field(
+        default=None, description="Execution is ended after this; `longest_s` if not given."
+    )
+    outside_limit: Count = Field(
+        default=1, description="Tasks from outside any session that may run between two turns of a session."
+    )
+    retries: Count = Field(default=0, description="Further attempts after a fault of the device.")
+    promised_wait_s: Positive | None = Field(
+        default=None, description="The longest wait to promise; the number of shares follows from it."
+    )
+    shares: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=8, description="vQPUs that are offered if `promised_wait_s` is not given."
+    )
 
 
 class LimitsPart(Part):
-    """What one request and one user may ask for."""
+    """`[limits]`: what one request and one user may ask for, and how long things are kept."""
 
-    max_bytes: Annotated[int, Field(ge=1024, le=2**30)] = 10 * 2**20
-    requests_per_s: Positive = 200.0
-    burst: Positive = 1000.0
-    max_jobs: Count | None = None  # hybrid jobs at once, over all projects
-    session_idle_s: Positive = 3600.0
-    keep_results_s: Positive = 7 * 86400.0
+    max_bytes: Annotated[int, Field(ge=1024, le=2**30)] = Field(
+        default=10 * 2**20, description="Bytes of one request; a larger one is answered with 413."
+    )
+    requests_per_s: Positive = Field(default=200.0, description="Requests a second of one user, on average.")
+    burst: Positive = Field(default=1000.0, description="Requests that one user may send at once after a quiet time.")
+    max_jobs: Count | None = Field(
+        default=None, description="Hybrid jobs that may have sessions or tasks at once, over all projects."
+    )
+    session_idle_s: Positive = Field(default=3600.0, description="A session that nobody uses is closed after this.")
+    keep_results_s: Positive = Field(
+        default=7 * 86400.0, description="How long results can be read, in seconds that the broker has run."
+    )
 
 
 class AuthPart(Part):
-    """How callers show who they are."""
+    """`[auth]`: how callers show who they are."""
 
-    methods: tuple[Literal["token", "munge", "peer", "none"], ...] = ("token", "peer")
-    admins: tuple[str, ...] = ()
-    munge_socket: str | None = None
-    tokens: Path | None = None  # beside the store, if not said
+    methods: tuple[Literal["token", "munge", "peer", "none"], ...] = Field(
+        default=("token", "peer"), description="Credentials that are accepted."
+    )
+    admins: tuple[str, ...] = Field(
+        default=(), description="User names of administrators, besides root and the broker's own user."
+    )
+    munge_socket: str | None = Field(default=None, description="The socket of munged, if it is not the usual one.")
+    tokens: Path | None = Field(
+        default=None, description="The file with the hashes of tokens; `tokens.json` beside the store if not given."
+    )
 
 
 class SlurmPart(Part):
-    """What is asked of Slurm."""
+    """`[slurm]`: what is asked of Slurm."""
 
-    projects: bool = False  # its accounts are projects, its users their members, its fairshare their weights
-    require_job: bool = False  # a session needs a running job of the caller that holds as many shares
-    gres: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(:[A-Za-z0-9_-]+)?$")] = "qpu"
-    check_s: Positive = 30.0  # how often sessions are closed whose job holds their share no longer
-    refresh_s: Positive = 300.0
-    timeout_s: Positive = 10.0  # of one command
+    projects: bool = Field(
+        default=False, description="Accounts are projects, their users the members, their fairshare the weights."
+    )
+    require_job: bool = Field(
+        default=False, description="A session needs a running job of the caller that holds as many shares."
+    )
+    gres: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(:[A-Za-z0-9_-]+)?$")] = Field(
+        default="qpu", description="The gres that shares are counted in."
+    )
+    check_s: Positive = Field(
+        default=30.0, description="Seconds between two checks that the jobs of open sessions still hold their shares."
+    )
+    refresh_s: Positive = Field(default=300.0, description="Seconds between two readings of Slurm's accounts.")
+    timeout_s: Positive = Field(default=10.0, description="Seconds that one command of Slurm may take.")
 
 
 class BrokerConfig(Part):
-    """The whole file."""
+    """The keys before the first table."""
 
-    listen: tuple[str, ...] = ()  # "unix:/run/qloom/broker.sock" or "127.0.0.1:7117"
-    socket_mode: Annotated[int, Field(ge=0, le=0o777)] = 0o666  # who may connect: each caller is known by user id
-    store: Path | None = None
-    policy: str = "fifo"
-    devices: tuple[dict[str, Any], ...] = ({"kind": "annealing", "name": "annealing"},)
-    projects: dict[str, ProjectPart] = {"default": ProjectPart(members=("*",))}
-    promise: PromisePart = PromisePart()
-    promises: dict[str, PromisePart] = {}  # of single devices, by name
-    limits: LimitsPart = LimitsPart()
-    auth: AuthPart = AuthPart()
-    slurm: SlurmPart = SlurmPart()
-    hook: tuple[str, ...] = ()  # a command, run when the state of a device changes
-    half_life_s: Positive = 7 * 86400.0  # of usage, under the policy `fair`
-    poll_s: Positive = 5.0
+    listen: tuple[str, ...] = Field(
+        default=(), description="Addresses: `unix:PATH` or `HOST:PORT`; a unix socket of the user's own if not given."
+    )
+    socket_mode: Annotated[int, Field(ge=0, le=0o777)] = Field(
+        default=0o666,
+        description="Mode of the unix sockets: who may connect. Each caller is known by user id anyway.",
+    )
+    store: Path | None = Field(
+        default=None,
+        description="The file that everything is kept in, on a local disk; in qloom's home if not given.",
+    )
+    policy: str = Field(
+        default="fifo", description=f"The order of tasks: {', '.join(f'`{name}`' for name in POLICIES)}."
+    )
+    devices: tuple[dict[str, Any], ...] = Field(
+        default=({"kind": "annealing", "name": "annealing"},),
+        description="`[[devices]]`, one table for each QPU: see [devices](../guides/devices.md).",
+    )
+    projects: dict[str, ProjectPart] = Field(
+        default={"default": ProjectPart(members=("*",))},
+        description="`[projects.NAME]`, one table for each project; one of everybody if not given.",
+    )
+    promise: PromisePart = Field(default=PromisePart(), description="`[promise]`, of all devices.")
+    promises: dict[str, PromisePart] = Field(
+        default={}, description="`[promises.NAME]`, of the device of that name instead of `[promise]`."
+    )
+    limits: LimitsPart = Field(default=LimitsPart(), description="`[limits]`.")
+    auth: AuthPart = Field(default=AuthPart(), description="`[auth]`.")
+    slurm: SlurmPart = Field(default=SlurmPart(), description="`[slurm]`.")
+    hook: tuple[str, ...] = Field(
+        default=(),
+        description="A command and its arguments, run with `QLOOM_DEVICE` and `QLOOM_DEVICE_STATE` set when the "
+        "state of a device changes.",
+    )
+    half_life_s: Positive = Field(default=7 * 86400.0, description="Half-life of past usage under the policy `fair`.")
+    poll_s: Positive = Field(default=5.0, description="Seconds between two questions to a device for its state.")
 
     @model_validator(mode="after")
     def _fits(self) -> BrokerConfig:
