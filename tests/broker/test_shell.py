@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qloom.broker.problems import Conflict, Forbidden, NotFound
+from qloom.broker.state_hook import StateHook
 from qloom.errors import InputError, PayloadError, Refused
 from qloom.model import QpuHold
 from tests.broker.fakes import ANN, BOB, ROOT, order
@@ -173,10 +174,11 @@ async def test_a_session_that_nobody_uses_is_closed(broker, vendor, clock):
 async def test_a_drained_device_starts_nothing_and_loses_nothing(broker, vendor, clock):
     told = []
 
-    async def hook(device, state):
-        told.append((device, state))
+    class Hook(StateHook):
+        async def tell(self, device, state):
+            told.append((device, state))
 
-    broker.on_device_change = hook
+    broker.state_hook = Hook(["told"])
     await broker.drain(ROOT, "q", True)
     task = await broker.submit(ANN, order(seconds=1.0))
     await clock.sleep(100.0)

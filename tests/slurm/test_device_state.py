@@ -17,6 +17,7 @@ def scontrol(tmp_path, monkeypatch):
     script = f"""#!/bin/sh
 case "$*" in
 "-o show reservation") cat {tmp_path}/reservations ;;
+"delete ReservationName=qloom-permission-check") echo "Requested reservation is invalid" >&2; exit 1 ;;
 "-o show licenses"*) echo "LicenseName=$4 Total=8 Used=0 Free=8" ;;
 *) echo "$*" >> {tmp_path}/log ;;
 esac

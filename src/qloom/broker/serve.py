@@ -26,12 +26,12 @@ from qloom.broker.members import Members, kept_accounts, projects_of
 from qloom.broker.munge import Munge
 from qloom.broker.shell import Broker
 from qloom.broker.slurm import SlurmSite
+from qloom.broker.state_hook import StateHook
 from qloom.broker.store import Store
 from qloom.broker.tokens import Tokens
 from qloom.errors import InputError
 
 LOG = logging.getLogger("qloom.broker")
-HOOK_S = 30.0
 
 
 def serve(config: BrokerConfig, make_device: MakeDevice | None = None) -> None:
@@ -115,7 +115,7 @@ async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterato
         session_idle_s=config.limits.session_idle_s,
         poll_s=config.poll_s,
         promised_wait_s=promised,
-        on_device_change=_hook(config.hook) if config.hook else None,
+        state_hook=StateHook(config.hook) if config.hook else None,
         slurm=slurm_site(config) if config.slurm.require_job else None,
     )
     try:
@@ -191,30 +191,3 @@ class _PeerProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             size = struct.calcsize("3i")
             _pid, uid, _gid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
             self.client = (PEER, uid)
-
-
-def _hook(command: tuple[str, ...]) -> Callable[[str, str], Any]:
-    one_by_one = asyncio.Lock()  # the last state that is told must be the last that was
-
-    async def run(device: str, state: str) -> None:
-        async with one_by_one:
-            await tell(device, state)
-
-    async def tell(device: str, state: str) -> None:
-        environment = {**os.environ, "QLOOM_DEVICE": device, "QLOOM_DEVICE_STATE": state}
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *command, env=environment, stdin=asyncio.subprocess.DEVNULL
-            )
-        except OSError as error:
-            LOG.error("the hook %s cannot be run: %s", command[0], error.strerror)
-            return
-        try:
-            code = await asyncio.wait_for(process.wait(), HOOK_S)
-        except TimeoutError:
-            process.kill()
-            code = await process.wait()
-        if code != 0:
-            LOG.error("the hook %s failed for QPU %s, %s: exit code %d", command[0], device, state, code)
-
-    return run

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -19,13 +18,13 @@ from qloom.broker.promise import shares_for
 from qloom.broker.reconcile import differences
 from qloom.broker.records import Caller
 from qloom.broker.sessions import SessionDesk
+from qloom.broker.state_hook import StateHook
 from qloom.broker.tasks import TaskDesk
 from qloom.errors import InputError, Refused
 
 LOG = logging.getLogger("qloom.broker")
 STATE_S = 10.0  # a device that does not say how it is for so long is taken for offline
 TIDY_S = 60.0
-Hook = Callable[[str, str], Awaitable[None]]  # told of a device and its new state
 
 
 class Broker(SessionDesk, TaskDesk):
@@ -38,7 +37,7 @@ class Broker(SessionDesk, TaskDesk):
         session_idle_s: float = 3600.0,  # a session that nobody uses is closed
         poll_s: float = 5.0,  # how often devices are asked for their state; 0: only at the start
         promised_wait_s: dict[str, float] | None = None,  # what the site has promised, by device
-        on_device_change: Hook | None = None,
+        state_hook: StateHook | None = None,
         **options: Any,
     ) -> None:
         super().__init__(*args, **options)
@@ -46,7 +45,7 @@ class Broker(SessionDesk, TaskDesk):
         self.session_idle_s = session_idle_s
         self.poll_s = poll_s
         self.promised_wait_s = promised_wait_s or {}
-        self.on_device_change = on_device_change
+        self.state_hook = state_hook
         self.states = dict.fromkeys(self.devices, "idle")
 
     async def start(self) -> None:
@@ -194,8 +193,8 @@ class Broker(SessionDesk, TaskDesk):
     def _tell_device(self, name: str) -> None:
         state = "drained" if self.drained[name] else self.states[name]
         self.feed.tell({"event": "device", "device": name, "state": state, "up": self._is_up(name)})
-        if self.on_device_change is not None:
-            self.spawn(self.on_device_change(name, state))
+        if self.state_hook is not None:
+            self.spawn(self.state_hook.tell(name, state))
 
     def tidy(self) -> None:
         """Close sessions that nobody uses, and forget results that were kept for long enough."""

@@ -124,12 +124,13 @@ def _task_prolog(qpus: Sequence[SiteQpu], broker: str, licences: bool, munge_soc
 
 def _broker_toml(qpus: Sequence[SiteQpu], broker: str, licences: bool, munge_socket: str | None) -> str:
     hook = ["qloom", "slurm", "device-state", *(["--licence"] if licences else [])]
+    who = "SlurmUser, root, or a Slurm user of AdminLevel " + ("Operator" if licences else "Administrator")
     munge = f", munge_socket = {json.dumps(munge_socket)}" if munge_socket else ""
     gres = qpus[0].tres.removeprefix("gres/") if len(qpus) == 1 else GRES
     lines = [
         "# beside [[devices]] with the same names",
         f"listen = [{json.dumps(broker.removeprefix('http://'))}]",
-        f"hook = {json.dumps(hook)}  # run as a user who may change nodes: SlurmUser, or an operator",
+        f"hook = {json.dumps(hook)}  # the broker runs as {who}",
         f'auth = {{methods = ["munge", "peer"]{munge}}}',
         *([] if licences else [f"slurm = {{require_job = true, gres = {json.dumps(gres)}}}"]),
         *(f"\n[promises.{qpu.name}]\nshares = {qpu.shares}" for qpu in qpus),

@@ -1,14 +1,18 @@
 """A QPU that is away makes its node or its licences unavailable, so that hybrid jobs wait for it in the queue.
 
 What is running goes on: draining a node and reserving licences only keep new jobs from starting. A node that somebody
-else has drained is never touched.
+else has drained is never touched. Whether Slurm lets this user do it is checked even if there is nothing to do:
+a hook without the right to drain is found when the broker starts, not when a device has failed.
 """
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 import subprocess
 import time
+from collections.abc import Sequence
 
 from qloom.errors import InputError, QloomError
 from qloom.slurmsite.config import GRES
@@ -16,14 +20,18 @@ from qloom.slurmsite.config import GRES
 AVAILABLE = ("idle", "busy")
 OURS = "qloom:"  # the beginning of our reasons
 CALL_S, RETRY_S, PAUSE_S = 10.0, 25.0, 1.0
+NOTHING = "qloom-permission-check"  # no node and no reservation has this name
+DENIED = ("invalid user id", "permission denied", "access denied")
 
 
 def set_device_state(device: str, state: str, *, node: str | None = None, licence: bool = False) -> str:
     """Tell Slurm how a device is; returns what was done, in plain words."""
     available = state in AVAILABLE
     if licence:
+        _require_permission("delete", f"ReservationName={NOTHING}")
         return _set_licence(device, state, available)
     nodes = [node] if node is not None else _nodes_of(device)
+    _require_permission("update", f"NodeName={NOTHING}", "State=RESUME")
     return "; ".join(_set_node(one, device, state, available) for one in nodes)
 
 
@@ -89,8 +97,38 @@ def _field(line: str, name: str) -> str:
     return found[1] if found else ""
 
 
+def _require_permission(*words: str) -> None:
+    """Ask for a change of something that does not exist: slurmctld looks at who asks before it looks at what for."""
+    _, told = _call(*words)
+    if _is_denied(told):
+        raise _failure(words, told)
+
+
 def _scontrol(*words: str) -> str:
-    """`scontrol`, again if slurmctld does not answer: this may be the only time that it is told."""
+    """What `scontrol` prints; raises if it fails."""
+    succeeded, told = _call(*words)
+    if not succeeded:
+        raise _failure(words, told)
+    return told
+
+
+def _failure(words: Sequence[str], told: str) -> QloomError:
+    if not _is_denied(told):
+        return QloomError(f"scontrol {' '.join(words[:3])}: {told}")
+    what, level = (
+        ("reservations", "Operator") if "reservation" in " ".join(words).lower() else ("nodes", "Administrator")
+    )
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    hint = f"run it as SlurmUser or root, or: sacctmgr modify user {user} set AdminLevel={level}"
+    return QloomError(f"Slurm does not let {user} change {what}: {told}", hint=hint)
+
+
+def _is_denied(told: str) -> bool:
+    return any(text in told.lower() for text in DENIED)
+
+
+def _call(*words: str) -> tuple[bool, str]:
+    """Run `scontrol`, again while slurmctld does not answer; whether it succeeded, and what it said."""
     deadline_s = time.monotonic() + RETRY_S
     while True:
         try:
@@ -108,9 +146,9 @@ def _scontrol(*words: str) -> str:
             told, lost = "no answer", True
         else:
             if done.returncode == 0:
-                return done.stdout
+                return True, done.stdout
             told = (done.stderr or done.stdout).strip()
             lost = "contact slurm controller" in told.lower() or "connect" in told.lower()
         if not lost or time.monotonic() + PAUSE_S > deadline_s:
-            raise QloomError(f"scontrol {' '.join(words[:3])}: {told}")
+            return False, told
         time.sleep(PAUSE_S)

@@ -1,0 +1,123 @@
+"""The broker beside a real Slurm that is restarted, says no, or is configured otherwise than the broker."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from qloom.broker.sync import SyncBrokerClient
+from qloom.testbed import Settings, Testbed
+from tests.broker.processes import Service
+from tests.slurm.conftest import ABSENT, LOUD
+from tests.slurm.waiting import until
+
+needs_slurm = pytest.mark.skipif(bool(ABSENT), reason=LOUD)
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="NOT TESTED: other users need root and setpriv"
+)
+OTHER, OTHER_UID = "daemon", 1  # a user who is neither root nor SlurmUser
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A Slurm with accounting and no broker, in a directory that other users can enter."""
+    with tempfile.TemporaryDirectory(prefix="qloom-") as place:
+        directory = Path(place) / "d"
+        with Testbed.up("security", Settings(nodes=1, broker=False), directory=directory, attached=True) as testbed:
+            for entered in (Path(place), directory, directory / "etc", directory / "run"):
+                entered.chmod(0o711)
+            (directory / "etc" / "slurm.conf").chmod(0o644)
+            yield testbed
+
+
+@pytest.fixture
+def slurm(cluster, monkeypatch):
+    """The same as the Slurm of this process and of the brokers that it starts."""
+    for name in list(os.environ):
+        if name.startswith(("SLURM", "SBATCH", "SALLOC", "SRUN", "QLOOM_BROKER")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+    yield cluster
+    cluster.run("scancel", "--me")
+    until(lambda: cluster.run("squeue", "-h") == "")
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Starts a broker with one device, `qpu`, and the values of a test in its config."""
+    services = []
+
+    def start(**values) -> Service:
+        device = {"kind": "annealing", "name": "qpu"}
+        service = Service(tmp_path, module="tests.broker.plain", devices=[device], **values)
+        service.start()
+        services.append(service)
+        return service
+
+    yield start
+    for service in services:
+        service.stop()
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+# The hook
+
+
+def test_a_hook_that_fails_is_run_again_until_it_succeeds(tmp_path, serve):
+    broken, told = tmp_path / "broken", tmp_path / "told"
+    broken.touch()
+    hook = script(
+        tmp_path / "hook",
+        f'if [ -e {broken} ]; then echo "$QLOOM_DEVICE_STATE" >> {tmp_path}/tried; echo "not now" >&2; exit 3; fi; '
+        f'echo "$QLOOM_DEVICE_STATE" >> {told}',
+    )
+    service = serve(hook=[hook])
+    until(lambda: "qpu, idle: not now" in (tmp_path / "log").read_text())
+    with SyncBrokerClient(service.address, retry_s=5.0) as client:
+        client.drain("qpu")
+        until(lambda: "drained" in (tmp_path / "tried").read_text())
+        broken.unlink()
+        until(told.exists)
+        assert told.read_text().split() == ["drained"]  # the state that has passed is not told any more
+        broken.touch()
+        client.drain("qpu", False)  # and the other way: a node must not stay drained
+        until(lambda: (tmp_path / "tried").read_text().splitlines()[-1] == "idle")
+        broken.unlink()
+        until(lambda: told.read_text().split() == ["drained", "idle"])
+    assert "the hook" in (log := (tmp_path / "log").read_text())
+    assert "works again: QPU qpu is idle" in log
+    assert log.count("qpu, drained: not now") == 1, "it is logged once, however often it fails"
+
+
+@needs_slurm
+@needs_root
+@pytest.mark.slow
+def test_a_hook_that_slurm_does_not_allow_is_found_at_the_start_and_works_once_it_is_allowed(
+    slurm, tmp_path, serve, monkeypatch
+):
+    (tmp_path / "bin").mkdir()
+    become = f"setpriv --reuid={OTHER_UID} --regid={OTHER_UID} --clear-groups"
+    script(tmp_path / "bin" / "scontrol", f'exec {become} {shutil.which("scontrol")} "$@"')
+    slurm.run("sacctmgr", "-i", "add", "user", OTHER, "account=root", "adminlevel=Operator")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    service = serve(hook=["qloom", "slurm", "device-state"])
+    log = tmp_path / "log"
+    until(lambda: "AdminLevel=Administrator" in log.read_text())
+    assert "Slurm does not let" in log.read_text()
+    with SyncBrokerClient(service.address, retry_s=5.0) as client:
+        client.drain("qpu")
+        until(lambda: "qpu, drained: qloom: Slurm does not let" in log.read_text())
+        assert "DRAIN" not in slurm.run("scontrol", "-o", "show", "node", "q1")
+        slurm.run("sacctmgr", "-i", "modify", "user", OTHER, "set", "adminlevel=Administrator")
+        until(lambda: "qloom: qpu is drained" in slurm.run("scontrol", "-o", "show", "node", "q1"))
+        client.drain("qpu", False)
+        until(lambda: "DRAIN" not in slurm.run("scontrol", "-o", "show", "node", "q1"))
