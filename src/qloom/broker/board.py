@@ -130,11 +130,9 @@ class Board(Notes):
 
     def _finished(self, task: Live, outcome: Outcome) -> None:
         now_us = self.now_us()
+        billed_s = self._used_s(task, outcome, now_us)
         if outcome.ok and task.executing_us is None:  # done before anybody could say so; all of it in one commit
             self.advance(task, "executing")
-        until_us = task.let_go_us or now_us
-        measured_s = max(0, until_us - task.executing_us) / 1e6 if task.executing_us is not None else 0.0
-        billed_s = measured_s if outcome.billed_s is None else outcome.billed_s
         ended = (
             "uncertain" if outcome.uncertain else "done" if outcome.ok else "unknown" if outcome.unknown else "failed"
         )
@@ -151,6 +149,14 @@ class Board(Notes):
         if not any(isinstance(action, Ended) and action.task == task.id for action in actions):
             self.note_requeued(task)
         self.apply(actions)
+
+    def _used_s(self, task: Live, outcome: Outcome, now_us: int) -> float:
+        """What an attempt is charged: what the vendor bills, else what was seen, else what the model says."""
+        if outcome.billed_s is not None:
+            return outcome.billed_s
+        if task.executing_us is not None:
+            return max(0, (task.let_go_us or now_us) - task.executing_us) / 1e6
+        return task.submitted.expected_s if outcome.ok else 0.0
 
     # What `carry` notes
 

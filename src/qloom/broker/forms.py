@@ -33,7 +33,9 @@ class TaskForm(Form):
     kind: Name = Field(description="What the body is: qubo, openqasm3, pulser, as the device says.")
     body: JsonValue
     shots: int = Field(100, ge=1, le=10**9)
-    seconds: Seconds | None = Field(None, description="For emulated devices: how long it takes.")
+    seconds: Seconds | None = Field(
+        None, description="How long it takes, on an emulated device; a vendor's machine takes its own time."
+    )
     options: dict[str, JsonValue] = {}
     device: Name | None = Field(None, description="None: any that takes it, with the least to do.")
     project: Name | None = None

@@ -76,7 +76,10 @@ class Device(Protocol):
         """Raise `PayloadError` for a payload that this device cannot take, with both sizes if it is too large."""
 
     def seconds(self, envelope: Envelope) -> float:
-        """How long a payload is expected to take, set-up included."""
+        """How long a payload is expected to take, set-up included: what is admitted and reserved for it.
+
+        A user's word counts only if the device itself keeps to it, as an emulated one does.
+        """
 
     def set_up_key(self, envelope: Envelope) -> str | None:
         """Payloads with the same key need one set-up only: the same register, the same circuit."""

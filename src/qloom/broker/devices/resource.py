@@ -83,6 +83,49 @@ def check_native(envelope: Envelope) -> None:
         raise PayloadError(f"a {body['variant']} payload needs {missing[0]!r}")
 
 
+def native_work(body: dict[str, Any]) -> tuple[int, int] | None:
+    """Circuits and shots of a payload of kind `qrmi`, as the vendor will read them; None if that cannot be told.
+
+    The shots of the envelope do not reach the vendor with such a payload, so they say nothing about its length.
+    """
+    if body["variant"] == "PasqalCloud":
+        return _work(1, body["job_runs"])
+    try:
+        if body["variant"] == "QiskitPrimitive":
+            return _primitive_work(json.loads(body["input"]), str(body["program_id"]))
+        if body["variant"] == "IQMServer":
+            request = json.loads(body["iqmjson"])
+            return _work(len(request["circuits"]), request["shots"])
+        if body["variant"] == "AliceBobFelis":
+            return _work(1, json.loads(body["input_params"])["nbShots"])
+        request = json.loads(body["job_spec"])
+        return _work(len(request["job_info"]["program"]), request["shots"])
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        return None
+
+
+def _work(circuits: int, shots: Any) -> tuple[int, int] | None:
+    whole = isinstance(shots, int) and not isinstance(shots, bool) and shots >= 1
+    return (max(1, circuits), shots) if whole else None
+
+
+def _primitive_work(primitive: dict[str, Any], program: str) -> tuple[int, int] | None:
+    """Of a sampler: each of its pubs is a circuit, perhaps with several sets of values, and perhaps with shots."""
+    if program != "sampler":
+        return None  # the shots of an estimator follow from the precision and the device
+    usual = primitive.get("shots") or primitive.get("options", {}).get("default_shots")
+    circuits, most = 0, 0
+    for pub in primitive["pubs"]:
+        values, shots = (pub[1] if len(pub) > 1 else None), (pub[2] if len(pub) > 2 else None) or usual
+        if _work(1, shots) is None or not (values is None or isinstance(values, list)):
+            return None
+        sets = values if values and isinstance(values[0], list) else [None]
+        if any(isinstance(one, list) and one and isinstance(one[0], list) for one in sets):
+            return None  # sets of sets: nothing that a client sends
+        circuits, most = circuits + len(sets), max(most, shots)
+    return _work(circuits, most)
+
+
 def payload_of(module: Any, envelope: Envelope) -> Any:
     """What `task_start` takes."""
     if envelope.kind == "pulser":

@@ -55,8 +55,12 @@ def check_frame(description: Description, envelope: Envelope) -> None:
 
 
 def seconds_of(description: Description, envelope: Envelope) -> float:
-    """Set-up + circuits x shots x seconds per shot, unless the envelope says how long it takes."""
-    if envelope.seconds is not None:
+    """Set-up + circuits x shots x seconds per shot.
+
+    An emulated device takes as long as the envelope says, if it says so. Nobody can tell a vendor's machine how long
+    to take, so there the envelope's seconds mean nothing.
+    """
+    if envelope.seconds is not None and description.emulated:
         return float(envelope.seconds)
     several = len(envelope.body) if envelope.kind == "openqasm3" and isinstance(envelope.body, list | tuple) else 1
     return description.set_up_s + several * envelope.shots * description.per_shot_s

@@ -1,0 +1,43 @@
+"""A broker as a config describes it, behind HTTP, with a token for each of a few users."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import httpx
+
+from qloom.broker.config import config_from
+from qloom.broker.devices.factory import make_device
+from qloom.broker.http import make_app
+from qloom.broker.serve import authenticator, running
+from qloom.broker.tokens import Tokens
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECTS = {"physics": {"members": []}, "chemistry": {"members": []}}
+USERS = {"ann": ["physics"], "amy": ["physics", "chemistry"], "bob": ["chemistry"]}  # and root, an administrator
+
+
+@contextlib.asynccontextmanager
+async def site(tmp_path, *, make=make_device, **values):
+    """Yields the broker and a function from a user's name to an HTTP client."""
+    given = {"store": str(tmp_path / "broker.db"), "projects": PROJECTS, "poll_s": 0.05, **values}
+    config = config_from(given, "config")
+    tokens = Tokens(config.tokens_path)
+    made = {user: tokens.add(user, projects) for user, projects in USERS.items()}
+    made["root"] = tokens.add("root", [], admin=True)
+    async with running(config, make) as broker:
+        app = make_app(broker, authenticator(config), requests_per_s=1e6, burst=1e6)
+
+        def client(user):
+            headers = {"Authorization": f"Bearer {made[user]}"}
+            return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://broker", headers=headers)
+
+        yield broker, client
+
+
+async def ended(client, task):
+    """A task once it is over."""
+    while (view := (await client.get(f"/v1/tasks/{task}/result?wait=30")).json())["ended_us"] is None:
+        pass
+    return view
