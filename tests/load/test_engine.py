@@ -292,6 +292,14 @@ def test_speculation_that_was_for_nothing_is_counted():
     assert wasted(0.0001) == pytest.approx(3 * 2 * 20)
 
 
+def test_spare_work_counts_as_used_where_starting_it_takes_time_too():
+    """A task is busy from when its own code runs, which is later than its start."""
+    phases = Hybrid(iterations=4, classical_s=20, quantum_s=60, parts=2, speculate=1.0)
+    site = replace(SITE, overheads=Overheads(worker_start_s=0.5, task_s=0.25))
+    (record,) = run_load(Load([hybrid(1, 0, 2, phases)], site, strategy="offload", warm_up=0.0)).records
+    assert (record.state, record.wasted_node_s) == ("done", 0)
+
+
 def test_the_same_load_gives_the_same_result():
     load = Load(
         lublin(150, 16, Random(5)), Site(nodes=16), load=0.8, arrivals="poisson", hybrid=0.3, strategy="malleable"

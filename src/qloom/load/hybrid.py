@@ -172,12 +172,12 @@ class HybridJobs:
         first_us = min((interval.begin_us for interval in history.intervals), default=now_us)
         submitted_us = history.submitted_us[f"j{job.number}"]
         claimed = {event["work"]: True for event in events if event["event"] == "claimed"}
-        wasted_s, spare_at = 0.0, _spare_works(events)
+        wasted_s, spare_until = 0.0, _spare_works(events)
         for interval in history.intervals:
             if interval.kind == "quantum":
                 self.qpu_times.append(Wanted(interval.resource, interval.begin_us, interval.end_us, True))
             elif interval.kind == "spare" and (
-                interval.state != "done" or spare_at[interval.resource, interval.begin_us] not in claimed
+                interval.state != "done" or spare_until[interval.resource, interval.end_us] not in claimed
             ):
                 wasted_s += interval.seconds
         self.qpu_times += _waits_for_qpu(events)
@@ -190,13 +190,15 @@ class HybridJobs:
 
 
 def _spare_works(events: list[Event]) -> dict[tuple[str, int], str]:
-    """Which spare work began on a node at a time."""
-    return {
-        (node, event["at_us"]): event["work"]
-        for event in events
-        if event["event"] == "task_started" and event.get("spare")
-        for node in event["nodes"]
-    }
+    """Which spare work ended on a node at a time. It is busy only from when its own code runs, after its start."""
+    nodes: dict[str, list[str]] = {}
+    ended = {}
+    for event in events:
+        if event["event"] == "task_started":
+            nodes[event["work"]] = event["nodes"] if event.get("spare") else []
+        elif event["event"] == "task_ended":
+            ended.update({(node, event["at_us"]): event["work"] for node in nodes.pop(event["work"], ())})
+    return ended
 
 
 def _waits_for_qpu(events: list[Event]) -> list[Wanted]:
