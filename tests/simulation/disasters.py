@@ -20,6 +20,7 @@ from qloom.broker.state import KnownSession, KnownTask
 from qloom.errors import AllocationEnded, QuantumFailed
 from qloom.journal.file import Event
 from qloom.journal.forecast import learn
+from qloom.journal.results import ResultStore
 from qloom.model import QuantumWork
 from qloom.ports import Request
 from qloom.programs.load import Program
@@ -68,6 +69,7 @@ class Ended:
     results: list[Any]
     journals: list[list[Event]]
     hits: dict[str, int]
+    kept: list[ResultStore]  # what the events of each journal name
 
 
 def draw(seed: int) -> Schedule:
@@ -182,7 +184,8 @@ class Disasters:
                 driver.bury()
         kept = {job: result for journal in journals for job, result in journal.done_jobs().items()}
         results = [kept[_name(number)] for number in range(len(schedule.programs))]
-        return Ended(results, [journal.written for journal in journals], self._hits)
+        stores = [journal.results for journal in journals]
+        return Ended(results, [journal.written for journal in journals], self._hits, stores)
 
     async def _run(self, numbers: list[int], kind: str) -> OwnJournal:
         """Resume a run until all its jobs are done; returns its journal."""

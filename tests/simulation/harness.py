@@ -10,6 +10,7 @@ from qloom.broker.inprocess import InProcessBroker
 from qloom.errors import QloomError
 from qloom.journal.file import Event, Journal
 from qloom.journal.forecast import learn
+from qloom.journal.results import ResultStore
 from qloom.model import call, task
 from qloom.payload import delay
 from qloom.programs.load import Program
@@ -86,6 +87,7 @@ class Simulation:
 
     outcomes: list[Any] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    kept: ResultStore = field(default_factory=lambda: ResultStore(None))
 
 
 def simulate(
@@ -141,7 +143,7 @@ def simulate_plans(
                 raise outcome
         world.require_all_free()
         assert broker.core.is_idle(), "the broker still has tasks or sessions"
-        return Simulation(list(outcomes), journal.events or [])
+        return Simulation(list(outcomes), journal.events or [], journal.results)
 
     simulation: Simulation = entry.execute(main, 0, 0)
     return simulation
