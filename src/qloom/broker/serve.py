@@ -127,7 +127,8 @@ async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterato
 
 def slurm_site(config: BrokerConfig) -> SlurmSite:
     """Slurm, as a config says."""
-    return SlurmSite(config.slurm.gres, config.slurm.timeout_s, config.slurm.check_s)
+    part = config.slurm
+    return SlurmSite(part.gres, part.timeout_s, part.check_s, part.confirm_s)
 
 
 def authenticator(config: BrokerConfig) -> Authenticator:
