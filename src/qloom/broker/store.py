@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from qloom.broker.problems import StoreFull
-from qloom.broker.tables import TABLES, VERSION
+from qloom.broker.tables import MIGRATIONS, TABLES, VERSION
 from qloom.errors import InputError
 
 LOG = logging.getLogger("qloom.broker")
@@ -175,7 +175,8 @@ class Store:
         self._db.close()
 
 
-def _open(path: str) -> sqlite3.Connection:
+def _open(path: str, *, migrate: bool = True) -> sqlite3.Connection:
+    """Without `migrate`, a store of an older version is opened as it is: an older broker may be using it."""
     try:
         if path != ":memory:":
             Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -188,10 +189,16 @@ def _open(path: str) -> sqlite3.Connection:
         version = int(database.execute("PRAGMA user_version").fetchone()[0])
         if version == 0:
             database.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
+        while migrate and version in MIGRATIONS:
+            LOG.info("the store %s goes from version %d to %d", path, version, version + 1)
+            database.executescript(
+                f"BEGIN IMMEDIATE; {MIGRATIONS[version]} PRAGMA user_version = {version + 1}; COMMIT;"
+            )
+            version += 1
     except (OSError, sqlite3.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise InputError(f"cannot open the store {path}: {reason}", hint="it must lie on a local disk") from None
-    if version not in (0, VERSION):
+    if version not in (0, VERSION, *MIGRATIONS):
         database.close()
         raise InputError(
             f"the store {path} has version {version}, and this qloom reads {VERSION}", hint="update qloom"
@@ -203,7 +210,7 @@ def integrity(path: str | Path) -> list[str]:
     """What is wrong with a store: nothing, if all is well. The service may be running."""
     if not Path(path).is_file():
         raise InputError(f"there is no store {path}")
-    database = _open(str(path))
+    database = _open(str(path), migrate=False)
     try:
         found = [str(row[0]) for row in database.execute("PRAGMA integrity_check") if row[0] != "ok"]
         for what, query in INVARIANTS.items():
