@@ -13,8 +13,9 @@ import pytest
 
 import qloom
 from qloom import qubo
+from qloom.broker.database import integrity
 from qloom.broker.problems import NoBroker
-from qloom.broker.store import Store, integrity
+from qloom.broker.store import Store
 from qloom.broker.sync import SyncBrokerClient
 from qloom.errors import InputError, JournalError, PayloadError, TaskFailed
 from qloom.journal import home

@@ -17,8 +17,8 @@ import dimod
 import pytest
 
 from qloom.broker.client import BrokerClient
+from qloom.broker.database import integrity
 from qloom.broker.problems import NoBroker, NotFound, StoreFull, Unauthenticated
-from qloom.broker.store import integrity
 from qloom.broker.sync import SyncBrokerClient
 from qloom.broker.tokens import Tokens
 from qloom.errors import InputError, QuantumFailed

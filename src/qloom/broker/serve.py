@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import signal
@@ -27,7 +26,7 @@ from qloom.broker.munge import Munge
 from qloom.broker.shell import Broker
 from qloom.broker.slurm import SlurmSite
 from qloom.broker.state_hook import StateHook
-from qloom.broker.store import Store
+from qloom.broker.store_file import alone, open_store
 from qloom.broker.tokens import Tokens
 from qloom.errors import InputError
 
@@ -46,7 +45,7 @@ def _real_device(values: Mapping[str, Any]) -> Device:
 
 
 async def _serve(config: BrokerConfig, make_device: MakeDevice) -> None:
-    with _alone(config.store_path):
+    with alone(config.store_path):
         async with running(config, make_device) as broker:
             auth = authenticator(config)
             if config.slurm.projects:
@@ -101,7 +100,7 @@ async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterato
     """A broker as a config describes it, started."""
     devices = devices_of(config, make_device)
     names = [device.description.name for device in devices]
-    store = Store(config.store_path)
+    store = open_store(config.store_path)
     promised = {name: wait_s for name in names if (wait_s := config.promised_wait_s(name)) is not None}
     broker = Broker(
         devices,
@@ -116,8 +115,7 @@ async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterato
         poll_s=config.poll_s,
         promised_wait_s=promised,
         state_hook=StateHook(config.hook) if config.hook else None,
-        slurm=slurm_site(config) if config.slurm.require_job or config.slurm.require_job_for_tasks else None,
-        require_job_for_tasks=config.slurm.require_job_for_tasks,
+        slurm=slurm_site(config) if config.slurm.require_job else None,
     )
     try:
         await broker.start()
@@ -128,8 +126,7 @@ async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterato
 
 def slurm_site(config: BrokerConfig) -> SlurmSite:
     """Slurm, as a config says."""
-    part = config.slurm
-    return SlurmSite(part.gres, part.timeout_s, part.check_s, part.confirm_s)
+    return SlurmSite(config.slurm.gres, config.slurm.timeout_s, config.slurm.check_s)
 
 
 def authenticator(config: BrokerConfig) -> Authenticator:
@@ -142,25 +139,6 @@ def authenticator(config: BrokerConfig) -> Authenticator:
         config.auth.admins,
         Munge(socket=config.auth.munge_socket) if "munge" in methods else None,
     )
-
-
-@contextlib.contextmanager
-def _alone(store: Path) -> Iterator[None]:
-    """Two brokers on one store would give every task to the devices twice."""
-    try:
-        store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = os.open(store.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise InputError(f"cannot write to {store.parent}: {error.strerror}") from None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(file)
-        raise InputError(f"another broker uses the store {store}") from None
-    try:
-        yield
-    finally:
-        os.close(file)
 
 
 def _listen(address: str, mode: int) -> socket.socket:

@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from qloom.broker.database import open_database
 from qloom.broker.problems import StoreFull
-from qloom.broker.tables import MIGRATIONS, TABLES, VERSION
-from qloom.errors import InputError
 
 LOG = logging.getLogger("qloom.broker")
 RETRY_S = 1.0
@@ -29,7 +28,7 @@ Then = Callable[[StoreFull | None], None]
 class Store:
     """Reads see what is committed; writes are staged, and `durable` waits for them."""
 
-    def __init__(self, path: str | Path, max_pages: int | None = None) -> None:
+    def __init__(self, path: str | Path, max_pages: int | None = None, *, make: bool = True) -> None:
         self.path = str(path)
         self.on_commit: Callable[[float], None] = lambda seconds: None  # told how long each commit took
         self._writes: list[tuple[str, str, tuple[Any, ...]]] = []  # group, statement, values
@@ -37,7 +36,9 @@ class Store:
         self._new: dict[str, None] = {}  # groups that may be refused
         self._flush_planned = False
         self._failing = False
-        self._db = _open(self.path)
+        self._refusing = False  # the last commit failed, if only for what was new
+        self._db = open_database(self.path, make=make)
+        self._files = self._find_files()
         if max_pages is not None:
             self._db.execute(f"PRAGMA max_page_count = {int(max_pages)}")
 
@@ -85,8 +86,10 @@ class Store:
         try:
             self._commit(writes)
         except sqlite3.Error as error:
+            self._refusing = True
             self._commit_without(new, writes, thens, error)
             return
+        self._refusing = self._refusing and not writes
         self._recovered()
         for _group, then in thens:
             then(None)
@@ -132,6 +135,7 @@ class Store:
             return
         began = time.perf_counter()
         try:
+            self._require_files()
             self._db.execute("BEGIN IMMEDIATE")
             for _group, sql, values in writes:
                 self._db.execute(sql, values)
@@ -141,6 +145,26 @@ class Store:
                 self._db.execute("ROLLBACK")
             raise
         self.on_commit(time.perf_counter() - began)
+
+    # The files
+
+    @property
+    def writable(self) -> bool:
+        """Whether the last commit succeeded, and the files are still there."""
+        return not (self._refusing or self._failing) and self._find_files() == self._files
+
+    def _require_files(self) -> None:
+        """SQLite would go on writing to files that were removed, and all of it would be lost at the next start."""
+        if self._find_files() != self._files:
+            raise sqlite3.OperationalError("its file was removed or replaced")
+
+    def _find_files(self) -> list[tuple[int, int]]:
+        if self.path == ":memory:":
+            return []
+        try:
+            return [((found := os.stat(f"{self.path}{end}")).st_dev, found.st_ino) for end in ("", "-wal")]
+        except OSError:
+            return []
 
     # Reading
 
@@ -173,68 +197,3 @@ class Store:
                 LOG.error("the store %s could not be written at the end: %s", self.path, error)
         self._writes = []
         self._db.close()
-
-
-def _open(path: str, *, migrate: bool = True) -> sqlite3.Connection:
-    """Without `migrate`, a store of an older version is opened as it is: an older broker may be using it."""
-    try:
-        if path != ":memory:":
-            Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # private from the first moment
-            os.chmod(path, 0o600)
-        database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
-        database.row_factory = sqlite3.Row
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
-        version = int(database.execute("PRAGMA user_version").fetchone()[0])
-        if version == 0:
-            database.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
-        while migrate and version in MIGRATIONS:
-            LOG.info("the store %s goes from version %d to %d", path, version, version + 1)
-            database.executescript(
-                f"BEGIN IMMEDIATE; {MIGRATIONS[version]} PRAGMA user_version = {version + 1}; COMMIT;"
-            )
-            version += 1
-    except (OSError, sqlite3.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise InputError(f"cannot open the store {path}: {reason}", hint="it must lie on a local disk") from None
-    if version not in (0, VERSION, *MIGRATIONS):
-        database.close()
-        raise InputError(
-            f"the store {path} has version {version}, and this qloom reads {VERSION}", hint="update qloom"
-        )
-    return database
-
-
-def integrity(path: str | Path) -> list[str]:
-    """What is wrong with a store: nothing, if all is well. The service may be running."""
-    if not Path(path).is_file():
-        raise InputError(f"there is no store {path}")
-    database = _open(str(path), migrate=False)
-    try:
-        found = [str(row[0]) for row in database.execute("PRAGMA integrity_check") if row[0] != "ok"]
-        for what, query in INVARIANTS.items():
-            if count := database.execute(f"SELECT count(*) FROM {query}").fetchone()[0]:  # noqa: S608
-                found.append(f"{count} {what}")
-    except sqlite3.Error as error:
-        found = [str(error)]
-    finally:
-        database.close()
-    return found
-
-
-INVARIANTS = {
-    "tasks are done without a result": (
-        "tasks t LEFT JOIN results r ON r.task = t.id WHERE t.state = 'done' AND r.task IS NULL"
-    ),
-    "tasks wait without a payload": (
-        "tasks t LEFT JOIN payloads p ON p.task = t.id WHERE t.ended_us IS NULL AND p.task IS NULL"
-    ),
-    "tasks are on a device more than once": (
-        "(SELECT task FROM handovers WHERE ended_us IS NULL GROUP BY task HAVING count(*) > 1)"
-    ),
-    "tasks execute without the device's id": (
-        "tasks t JOIN handovers h ON h.task = t.id AND h.ended_us IS NULL "
-        "WHERE t.state = 'executing' AND h.device_id IS NULL"
-    ),
-}

@@ -17,15 +17,9 @@ CREATE TABLE tasks (
     max_wait_s REAL, time_limit_s REAL, set_up TEXT,
     state TEXT NOT NULL, reason TEXT NOT NULL DEFAULT '',
     attempts INTEGER NOT NULL DEFAULT 0,
-    unwanted INTEGER NOT NULL DEFAULT 0, -- it is being taken back from its device: 1 for good, 2 to be queued again
+    unwanted INTEGER NOT NULL DEFAULT 0, -- it is being taken back from its device
     submitted_us INTEGER NOT NULL, started_us INTEGER, executing_us INTEGER, ended_us INTEGER,
-    billed_s REAL,
-    held_us INTEGER,                     -- since when an administrator holds it
-    uncounted_us INTEGER NOT NULL DEFAULT 0, -- waiting that does not count: it was held
-    spent INTEGER NOT NULL DEFAULT 0,    -- attempts before it was last queued anew
-    places TEXT,                         -- the devices that it may run on, if there are several
-    ran_us INTEGER NOT NULL DEFAULT 0,   -- execution that counted before `counted_us`
-    counted_us INTEGER                   -- since when execution counts; NULL while the device is away
+    billed_s REAL
 );
 CREATE UNIQUE INDEX tasks_by_key ON tasks (user, project, key) WHERE key IS NOT NULL;
 CREATE INDEX tasks_live ON tasks (number) WHERE ended_us IS NULL;
@@ -48,26 +42,10 @@ CREATE TABLE sessions (
     user TEXT NOT NULL, project TEXT NOT NULL, device TEXT NOT NULL, hold TEXT NOT NULL, job TEXT NOT NULL,
     key TEXT, state TEXT NOT NULL,
     requested_us INTEGER NOT NULL, opened_us INTEGER, closed_us INTEGER,
-    turn_us INTEGER NOT NULL DEFAULT 0,  -- when a task of it was last started
-    shared INTEGER NOT NULL DEFAULT 0,   -- whether all members of its project may use it
-    reason TEXT NOT NULL DEFAULT ''      -- why it was closed, if nobody asked for it
+    turn_us INTEGER NOT NULL DEFAULT 0   -- when a task of it was last started
 );
 CREATE UNIQUE INDEX sessions_by_key ON sessions (user, project, key) WHERE key IS NOT NULL;
 
 CREATE TABLE projects (name TEXT PRIMARY KEY, used_s REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE devices (name TEXT PRIMARY KEY, drained INTEGER NOT NULL DEFAULT 0, shares INTEGER) WITHOUT ROWID;
 """
-
-MIGRATIONS = {  # from each version to the next: what was accepted by an older broker goes on
-    1: """
-ALTER TABLE tasks ADD COLUMN held_us INTEGER;
-ALTER TABLE tasks ADD COLUMN uncounted_us INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE tasks ADD COLUMN spent INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE tasks ADD COLUMN places TEXT;
-ALTER TABLE tasks ADD COLUMN ran_us INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE tasks ADD COLUMN counted_us INTEGER;
-UPDATE tasks SET counted_us = executing_us WHERE ended_us IS NULL;
-ALTER TABLE sessions ADD COLUMN shared INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE sessions ADD COLUMN reason TEXT NOT NULL DEFAULT '';
-""",
-}

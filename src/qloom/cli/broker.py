@@ -45,6 +45,18 @@ def serve(config: ConfigFile = None, quiet: Quiet = False) -> None:
 
 
 @app.command()
+def init(config: ConfigFile = None, quiet: Quiet = False) -> None:
+    """Make an empty store, if one was lost and there is no backup. A first start makes its own."""
+    from qloom.broker.config import read_config
+    from qloom.broker.store_file import make_store
+
+    settings = read_config(config)
+    make_store(settings.store_path)
+    if not quiet:
+        print(f"made an empty store {settings.store_path}")
+
+
+@app.command()
 def token(
     name: Annotated[str, typer.Argument(help="The user that the token is for.")],
     project: Annotated[list[str], typer.Option("--project", help="A project that it may charge. Repeatable.")] = [],  # noqa: B006
@@ -153,13 +165,17 @@ def reconcile(
 def check(config: ConfigFile = None, as_json: Json = False) -> None:
     """Check the config, its devices and the store. The broker may be running."""
     from qloom.broker.config import devices_of, read_config
+    from qloom.broker.database import integrity
     from qloom.broker.devices.factory import make_device
-    from qloom.broker.store import integrity
+    from qloom.broker.store_file import is_gone
 
     settings = read_config(config)
     for device in devices_of(settings, make_device):
         settings.spec(device.description.name, device.description.lanes)
-    problems = integrity(settings.store_path) if settings.store_path.exists() else []
+    gone = is_gone(settings.store_path)
+    problems = ["it is gone, and one was made here before"] if gone else []
+    if settings.store_path.exists() and not gone:
+        problems = integrity(settings.store_path)
     if as_json:
         print(json.dumps({"store": str(settings.store_path), "problems": problems}))
         if problems:
