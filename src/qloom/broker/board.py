@@ -51,9 +51,9 @@ class Board(Notes):
         for session in sessions:
             session.used_us = self.now_us()
             if session.device not in self.devices:
-                self.note_session_closed(session, f"QPU {session.device} is no longer there")
+                self.note_session_closed(session)
         self.live = {task.id: task for task in tasks if task.submitted.device in self.devices}
-        known = [task.known() for task in self.live.values()]
+        known = [task.known(self.presence.after_jumps_us) for task in self.live.values()]
         self.core.restore([session.known() for session in here], known, self.now_us())
         for task in tasks:
             if task.id not in self.live:
@@ -225,6 +225,7 @@ class Board(Notes):
 
     async def close(self) -> None:
         """Let go of everything; tasks on devices go on, and are found again."""
+        self.presence.note(self.now_us())
         self._cancel_timer()
         self.feed.close()
         while chores := list(self._chores):

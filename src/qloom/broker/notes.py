@@ -11,9 +11,10 @@ from typing import Any
 
 from qloom.broker.core import QueueCore
 from qloom.broker.devices.base import Device
-from qloom.broker.feed import Feed, News
+from qloom.broker.feed import Feed
 from qloom.broker.ledger import Ledger, Project
 from qloom.broker.policies import Usage
+from qloom.broker.presence import Presence
 from qloom.broker.problems import StoreFull
 from qloom.broker.promise import DeviceSpec
 from qloom.broker.records import Live, LiveSession
@@ -47,12 +48,17 @@ class Notes:
             spec.name: replace(spec, shares=kept[spec.name]["shares"] or spec.shares) if spec.name in kept else spec
             for spec in specs
         }
+        self.presence = Presence(store, clock.now_us())
         usage = json.loads(store.get("usage", '{"seconds": {}, "as_of_us": 0}'))
         ledger = Ledger(
             {project.name: project for project in projects},
             max_jobs,
             used_s={str(row["name"]): float(row["used_s"]) for row in store.rows("SELECT * FROM projects")},
-            usage=Usage(half_life_s=half_life_s, seconds=usage["seconds"], as_of_us=usage["as_of_us"]),
+            usage=Usage(
+                half_life_s=half_life_s,
+                seconds=usage["seconds"],
+                as_of_us=self.presence.after_jumps_us(usage["as_of_us"]),
+            ),
         )
         self.core = QueueCore(list(self.specs.values()), ledger)
         self.live: dict[str, Live] = {}
@@ -119,7 +125,7 @@ class Notes:
             stage("INSERT OR REPLACE INTO results VALUES (?, ?)", task.id, task.result, group=task.id)
         stage("DELETE FROM payloads WHERE task = ?", task.id, group=task.id)
         self._stage_usage(task.project)
-        self.store.put("clock_us", str(now_us))
+        self.presence.note(now_us)
         if (session := self.sessions.get(task.submitted.session or "")) is not None:
             session.used_us = now_us
         self.store.then(lambda error: self._over(task), task.id)
@@ -147,13 +153,13 @@ class Notes:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def note_session_closed(self, session: LiveSession, why: str = "") -> None:
-        """A session is over; `why` is what its users are told."""
+    def note_session_closed(self, session: LiveSession) -> None:
+        """A session is over."""
         session.state = "closed"
         self.sessions.pop(session.id, None)
         self.store.stage(
-            "UPDATE sessions SET state = 'closed', closed_us = ?, reason = ? WHERE id = ?",
-            *(self.now_us(), why, session.id),
+            "UPDATE sessions SET state = 'closed', closed_us = ? WHERE id = ?",
+            *(self.now_us(), session.id),
             group=session.id,
         )
         self._wake(session)
@@ -176,8 +182,7 @@ class Notes:
                     waiter.set_result(None)
             session.waiters.clear()
             if error is None:
-                others = event if session.shared else None
-                self.feed.tell(News(event, session.project, session.user, others))
+                self.feed.tell(event, session.project)
 
         event = {"event": "session", "session": session.id, "device": session.device, "state": session.state}
         self.store.then(told, session.id)
@@ -185,11 +190,9 @@ class Notes:
     def publish(self, task: Live, **more: Any) -> None:
         """Tell of a task's state once it is durable."""
         event = {"event": "task", **task.view(), **more}
-        session = self.sessions.get(task.submitted.session or "")
-        others = event if session is not None and session.shared else {**event, "session": None}
 
         def tell(error: StoreFull | None) -> None:
             if error is None:
-                self.feed.tell(News(event, task.project, task.user, others))
+                self.feed.tell(event, task.project)
 
         self.store.then(tell, task.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,13 +54,11 @@ class Order:
     max_wait_s: float | None = None
     time_limit_s: float | None = None
     key: str | None = None  # the same key never makes a second task
-    slurm_job: str | None = None  # that holds a share of the device, where the broker asks for one
 
     def digest(self) -> str:
-        """What a key stands for, in whichever session and Slurm job: a run that was resumed has others."""
+        """What a key stands for, in whichever session: a run that was killed and resumed has another one."""
         envelope = vars(self.envelope)  # not `asdict`: that copies a large body
         whole = {**vars(self), "session": None, "envelope": envelope}
-        del whole["slurm_job"]
         return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -84,7 +83,6 @@ class Live:
     submitted: Submitted
     submitted_us: int
     key: str | None = None
-    job: str = ""  # as `submitted` says, or the Slurm job that it went on in
     state: str = "queued"
     attempts: int = 0
     started_us: int | None = None  # first handed over
@@ -101,17 +99,17 @@ class Live:
     billed_s: float | None = None  # by all attempts
     runner: asyncio.Task[None] | None = None
 
-    def known(self) -> KnownTask:
-        """As the queue core takes it up after a restart."""
+    def known(self, counted_from_us: Callable[[int], int]) -> KnownTask:
+        """As the queue core takes it up after a restart; its limits are counted from where the broker says."""
         since_us = self.executing_us or self.started_us or self.submitted_us
-        return KnownTask(self.submitted, self.state, self.attempts, self.submitted_us, since_us)
+        queued_us = counted_from_us(self.submitted_us)
+        return KnownTask(self.submitted, self.state, self.attempts, queued_us, counted_from_us(since_us))
 
     def view(self) -> dict[str, Any]:
         """What its owners see."""
         return {
             "id": self.id,
             "name": self.name,
-            "user": self.user,
             "project": self.project,
             "device": self.submitted.device,
             "session": self.submitted.session,
@@ -128,7 +126,7 @@ class Live:
 
 
 ENDED_COLUMNS = (
-    "id, name, user, project, device, session, state, reason, attempts, expected_s, submitted_us, started_us, "
+    "id, name, project, device, session, state, reason, attempts, expected_s, submitted_us, started_us, "
     "executing_us, ended_us, billed_s"
 )
 
@@ -149,7 +147,6 @@ class LiveSession:
     opened_us: int | None = None
     turn_us: int = 0
     used_us: int = 0
-    shared: bool = False  # all members of its project may use it, not only its owner
     waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     def known(self) -> KnownSession:
@@ -163,16 +160,11 @@ class LiveSession:
             "id": self.id,
             "device": self.device,
             "hold": self.hold.value,
-            "user": self.user,
             "project": self.project,
-            "shared": self.shared,
             "state": self.state,
             "requested_us": self.requested_us,
             "opened_us": self.opened_us,
         }
-
-
-CLOSED_COLUMNS = "id, device, hold, user, project, shared, state, requested_us, opened_us, reason"
 
 
 def hold_named(name: str) -> QpuHold:

@@ -13,7 +13,6 @@ from typing import Any
 from qloom.broker.desk import View
 from qloom.broker.devices.base import AVAILABLE
 from qloom.broker.events import SharesChanged
-from qloom.broker.feed import News
 from qloom.broker.problems import NotFound
 from qloom.broker.promise import shares_for
 from qloom.broker.reconcile import differences
@@ -102,8 +101,7 @@ class Broker(SessionDesk, TaskDesk):
             position = counts["queued"] + counts["on_device"]
             if task.project in who.projects:
                 wait_s = ahead_s[task.submitted.device] / self.specs[task.submitted.device].lanes if queued else 0.0
-                view = self.as_seen(who, task.view())
-                mine.append({**view, "position": position if queued else 0, "expected_wait_s": wait_s})
+                mine.append({**task.view(), "position": position if queued else 0, "expected_wait_s": wait_s})
             ahead_s[task.submitted.device] += task.submitted.expected_s
             counts["queued" if queued else "on_device"] += 1
         for session in self.sessions.values():
@@ -194,7 +192,7 @@ class Broker(SessionDesk, TaskDesk):
 
     def _tell_device(self, name: str) -> None:
         state = "drained" if self.drained[name] else self.states[name]
-        self.feed.tell(News({"event": "device", "device": name, "state": state, "up": self._is_up(name)}))
+        self.feed.tell({"event": "device", "device": name, "state": state, "up": self._is_up(name)})
         if self.state_hook is not None:
             self.spawn(self.state_hook.tell(name, state))
 
@@ -205,7 +203,9 @@ class Broker(SessionDesk, TaskDesk):
         for session in list(self.sessions.values()):
             if session.id not in busy and now_us - session.used_us > self.session_idle_s * 1e6:
                 self.close_now(session, f"it was not used for {self.session_idle_s:g} s")
-        before_us = now_us - round(self.keep_s * 1e6)
+        before_us = self.presence.ago_us(now_us, self.keep_s)
+        self.presence.forget(before_us)
+        self.presence.note(now_us)
         if self.store.row("SELECT 1 FROM tasks WHERE ended_us < ? LIMIT 1", before_us) is not None:
             old = "(SELECT id FROM tasks WHERE ended_us < ?)"
             self.store.stage(f"DELETE FROM results WHERE task IN {old}", before_us)  # noqa: S608
