@@ -106,19 +106,11 @@ class SlurmPart(Part):
     require_job: bool = Field(
         default=False, description="A session needs a running job of the caller that holds as many shares."
     )
-    require_job_for_tasks: bool = Field(
-        default=False,
-        description="Every task outside a session needs a job that holds a share, too. Implies `require_job`.",
-    )
     gres: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(:[A-Za-z0-9_-]+)?$")] = Field(
         default="qpu", description="The gres that shares are counted in."
     )
     check_s: Positive = Field(
         default=30.0, description="Seconds between two checks that the jobs of open sessions still hold their shares."
-    )
-    confirm_s: Positive = Field(
-        default=60.0,
-        description="Seconds that a share must be missing until its session is closed; none if its job has ended.",
     )
     refresh_s: Positive = Field(default=300.0, description="Seconds between two readings of Slurm's accounts.")
     timeout_s: Positive = Field(default=10.0, description="Seconds that one command of Slurm may take.")

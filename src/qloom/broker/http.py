@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from qloom.broker.auth import Authenticator
 from qloom.broker.forms import Name, Problem, SessionForm, SharesForm, TaskForm
 from qloom.broker.gate import Gate, Rate, problem
+from qloom.broker.health import health
 from qloom.broker.metrics import Metrics
 from qloom.broker.problems import status_of
 from qloom.broker.records import Caller, hold_named
@@ -115,13 +116,12 @@ def _sessions(app: FastAPI, broker: Broker) -> None:
     async def open_session(who: Who, form: SessionForm, wait: Wait = 0.0) -> Answer:
         """Ask for a device or a share of it."""
         hold = hold_named(form.hold)
-        options = {"project": form.project, "job": form.job, "key": form.key, "slurm_job": form.slurm_job}
-        view = await broker.open_session(who, form.device, hold, **options, shared=form.shared)
+        view = await broker.open_session(who, form.device, hold, form.project, form.job, form.key, form.slurm_job)
         return await broker.wait_open(who, view["id"], wait) if wait else view
 
     @app.get("/v1/sessions/{id}")
     async def session(who: Who, id: Id, wait: Wait = 0.0) -> Answer:
-        """Whether a session of yours, or a shared one, is waiting, open or closed. Its owner's asking keeps it."""
+        """Whether a session is waiting, open or closed. Asking counts as using it."""
         return await broker.wait_open(who, id, wait) if wait else broker.session(who, id)
 
     @app.delete("/v1/sessions/{id}")
@@ -171,9 +171,11 @@ def _watching(app: FastAPI, broker: Broker) -> None:
     metrics = Metrics(broker)
 
     @app.get("/healthz")
-    async def health() -> Answer:
-        """Whether the broker serves."""
-        return {"status": "ok", "version": __version__}
+    async def healthz(response: Response) -> Answer:
+        """Whether the broker serves: `ok`, `degraded` with reasons, or `failing` and 503 if it accepts nothing."""
+        now = health(broker)
+        response.status_code = 503 if now.status == "failing" else 200
+        return {"status": now.status, "reasons": now.reasons, "version": __version__}
 
     @app.get("/metrics", response_class=Response)
     async def scrape() -> Response:

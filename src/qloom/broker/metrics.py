@@ -66,7 +66,12 @@ class Metrics:
         for session in broker.sessions.values():
             sessions[session.device] += session.state == "open"
         up_s = max(1e-6, (broker.now_us() - self._since_us) / 1e6)
+        writable = GaugeMetricFamily("qloom_store_writable", "Whether the broker can store what it accepts.")
+        writable.add_metric([], float(broker.store.writable))
+        yield writable
+        untold = broker.state_hook.failing if broker.state_hook is not None else {}
         for name, text, values in (
+            ("qloom_hook_failing", "Whether the hook fails.", {name: int(name in untold) for name in queued}),
             ("qloom_queue_length", "Tasks that wait.", queued),
             ("qloom_tasks_on_device", "Tasks that are with a device.", running),
             ("qloom_sessions_open", "Sessions that hold a device or a share.", sessions),
