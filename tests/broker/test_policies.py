@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_a_device_does_not_wait_while_an_answer_is_fetched(tmp_path):
         views = [await broker.wait(ANN, task["id"]) for task in tasks]
         assert {view["state"] for view in views} == {"done"}
         assert sorted(vendor.ends_us.values()) == [1_000_000, 2_000_000, 3_000_000, 4_000_000]
-        assert [view["result"] for view in views] == [{"echo": n} for n in range(4)]
+        assert [json.loads(view["result"]) for view in views] == [{"echo": n} for n in range(4)]
         assert broker.core.ledger.used_s == {"physics": 4.0}, "fetching is no use of the device"
         await broker.close()
 

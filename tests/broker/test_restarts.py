@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import uuid
@@ -163,7 +164,7 @@ def test_nothing_is_lost_and_nothing_runs_twice(tmp_path, seed, clients, crashes
         for client in everybody:
             [answer] = client.answers
             if answer["state"] == "done":
-                assert answer["result"] == {"echo": client.body}
+                assert json.loads(answer["result"]) == {"echo": client.body}
             elif answer["state"] == "cancelled":
                 assert client.cancels
             else:

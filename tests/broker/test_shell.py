@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from qloom.broker.problems import Conflict, Forbidden, NotFound
@@ -17,7 +19,7 @@ async def test_a_task_runs_and_its_result_can_be_read_again(broker, vendor, cloc
     task = await broker.submit(ANN, order(7, seconds=2.0, name="mine"))
     assert task["state"] == "preparing"
     view = await broker.wait(ANN, task["id"])
-    assert (view["state"], view["result"], view["billed_s"]) == ("done", {"echo": 7}, 2.0)
+    assert (view["state"], json.loads(view["result"]), view["billed_s"]) == ("done", {"echo": 7}, 2.0)
     assert view["ended_us"] - view["executing_us"] == 2_000_000
     assert broker.result(ANN, task["id"]) == view
     assert broker.live == {}
@@ -33,7 +35,7 @@ async def test_nobody_sees_an_end_that_is_not_durable(broker, vendor, clock):
         commit(writes)
 
     broker.store._commit = look
-    assert (await broker.wait(ANN, task["id"]))["result"] == {"echo": 1}
+    assert json.loads((await broker.wait(ANN, task["id"]))["result"]) == {"echo": 1}
     assert set(seen) == {"preparing", "executing"}
 
 

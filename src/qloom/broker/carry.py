@@ -6,13 +6,13 @@ it is unknown whether a device was given a task, the device is asked; only if it
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from qloom.broker.devices.base import CannotTell, Device, Envelope, Status, UnknownTask
+from qloom.broker.devices.envelope import json_text
 from qloom.broker.records import Live
 from qloom.errors import InputError, QuantumFailed
 from qloom.ports import Clock
@@ -124,7 +124,7 @@ async def _fetch(task: Live, device: Device, books: Books, status: Status) -> Ou
     id = task.device_id or ""
     try:
         answer = await _persist("result", task, device, books, lambda: device.result(id), tries=RESULT_TRIES)
-        return Outcome(True, billed_s=status.billed_s, result=json.dumps(answer, allow_nan=False))
+        return Outcome(True, billed_s=status.billed_s, result=json_text(answer))
     except Exception as error:  # it ran and will be billed: running it again is for its owner to decide
         return Outcome(False, billed_s=status.billed_s, error=f"its result cannot be read: {_said(error)}")
 

@@ -76,6 +76,18 @@ class LimitsPart(Part):
     max_jobs: Count | None = Field(
         default=None, description="Hybrid jobs that may have sessions or tasks at once, over all projects."
     )
+    check_processes: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=2, description="Processes that read and check large payloads beside the broker."
+    )
+    check_memory_mib: Annotated[int, Field(ge=256)] = Field(
+        default=1024, description="Address space of each of them, in MiB; a payload that takes more is refused."
+    )
+    check_cpu_s: Positive = Field(
+        default=30.0, description="CPU seconds for one payload; one that takes more is refused."
+    )
+    check_waiting_bytes: Annotated[int, Field(ge=2**20)] = Field(
+        default=256 * 2**20, description="Bytes of payloads that may wait to be checked; more are answered with 429."
+    )
     session_idle_s: Positive = Field(default=3600.0, description="A session that nobody uses is closed after this.")
     keep_results_s: Positive = Field(
         default=7 * 86400.0, description="How long results can be read, in seconds that the broker has run."

@@ -49,9 +49,9 @@ class TaskForm(Form):
 
     def order(self) -> Order:
         """As the broker takes it."""
-        given: dict[str, Any] = self.model_dump()
-        envelope = Envelope(**{name: given.pop(name) for name in ("kind", "body", "shots", "seconds", "options")})
-        return Order(envelope, **given)
+        given: dict[str, Any] = self.model_dump(exclude={"body"})  # a dump would copy it, value by value
+        part = {name: given.pop(name) for name in ("kind", "shots", "seconds", "options")}
+        return Order(Envelope(body=self.body, **part), **given)
 
 
 class SessionForm(Form):

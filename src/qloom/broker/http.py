@@ -20,6 +20,7 @@ from qloom.broker.gate import Gate, Rate, problem
 from qloom.broker.health import health
 from qloom.broker.metrics import Metrics
 from qloom.broker.problems import status_of
+from qloom.broker.reading import LoopReader, TaskReader, WrongForm
 from qloom.broker.records import Caller, hold_named
 from qloom.broker.shell import Broker
 from qloom.errors import QloomError
@@ -46,6 +47,12 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
+TASK_BODY: dict[str, Any] = {
+    "required": True,
+    "content": {"application/json": {"schema": TaskForm.model_json_schema()}},
+}
+
+
 def make_app(
     broker: Broker,
     auth: Authenticator,
@@ -53,8 +60,9 @@ def make_app(
     max_bytes: int = 10 * 2**20,
     requests_per_s: float = 200.0,
     burst: float = 1000.0,
+    reader: TaskReader | None = None,
 ) -> FastAPI:
-    """The service around a broker that was started."""
+    """The service around a broker that was started; `reader` reads the bodies of submissions."""
     app = FastAPI(title="qloom broker", version=__version__, docs_url=None, redoc_url=None, responses=PROBLEMS)
     app.add_middleware(
         Gate,
@@ -63,7 +71,7 @@ def make_app(
         max_bytes=max_bytes,
     )
     _tell_errors(app)
-    _tasks(app, broker)
+    _tasks(app, broker, reader or LoopReader())
     _sessions(app, broker)
     _devices(app, broker)
     _watching(app, broker)
@@ -87,13 +95,19 @@ def _tell_errors(app: FastAPI) -> None:
         return JSONResponse(body, error.status_code, headers=error.headers)
 
 
-def _tasks(app: FastAPI, broker: Broker) -> None:
-    @app.post("/v1/tasks", status_code=201)
-    async def submit(who: Who, form: TaskForm, idempotency_key: Key = None, wait: Wait = 0.0) -> Answer:
+def _tasks(app: FastAPI, broker: Broker, reader: TaskReader) -> None:
+    @app.post("/v1/tasks", status_code=201, openapi_extra={"requestBody": TASK_BODY})
+    async def submit(who: Who, request: Request, idempotency_key: Key = None, wait: Wait = 0.0) -> Response:
         """Queue a task. It is durable when this is answered; with `wait`, the answer may hold its result."""
-        given = form.model_copy(update={"key": form.key or idempotency_key})
-        view = await broker.submit(who, given.order())
-        return await broker.wait(who, view["id"], wait) if wait else view
+        if not _is_json(request.headers.get("content-type", "")):
+            wrong = {"loc": ("body",), "msg": "must be JSON, with the header Content-Type: application/json"}
+            raise RequestValidationError([wrong])
+        try:
+            order = await reader.read(who.user, await request.body(), idempotency_key)
+        except WrongForm as error:
+            raise RequestValidationError([{"loc": ("body", *error.place), "msg": error.message}]) from None
+        view = await broker.submit(who, order)
+        return _with_result(await broker.wait(who, view["id"], wait) if wait else view, 201)
 
     @app.get("/v1/tasks/{id}")
     async def status(who: Who, id: Id, wait: Wait = 0.0) -> Answer:
@@ -101,14 +115,29 @@ def _tasks(app: FastAPI, broker: Broker) -> None:
         return await broker.wait_begun(who, id, wait) if wait else broker.status(who, id)
 
     @app.get("/v1/tasks/{id}/result")
-    async def result(who: Who, id: Id, wait: Wait = 0.0) -> Answer:
+    async def result(who: Who, id: Id, wait: Wait = 0.0) -> Response:
         """The result of a task that is done; otherwise how it stands. Can be read again until it is forgotten."""
-        return await broker.wait(who, id, wait) if wait else broker.result(who, id)
+        return _with_result(await broker.wait(who, id, wait) if wait else broker.result(who, id))
 
     @app.delete("/v1/tasks/{id}")
     async def cancel(who: Who, id: Id) -> Answer:
         """A task is no longer wanted."""
         return await broker.cancel(who, id)
+
+
+def _is_json(content_type: str) -> bool:
+    """As FastAPI has it for the other forms: a page in a browser cannot send such a type unasked."""
+    kind = content_type.partition(";")[0].strip().lower()
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
+
+
+def _with_result(view: Answer, status: int = 200) -> Response:
+    """A view, with the result of a large task put in as the text that it is stored as."""
+    result = view.pop("result", None)
+    text = json.dumps(view)
+    if result is not None:
+        text = f'{text[:-1]}, "result": {result}}}'
+    return Response(text, status, media_type="application/json")
 
 
 def _sessions(app: FastAPI, broker: Broker) -> None:

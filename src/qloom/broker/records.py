@@ -55,21 +55,28 @@ class Order:
     time_limit_s: float | None = None
     key: str | None = None  # the same key never makes a second task
 
+    known_digest: str = ""  # if it was found where the body was read
+
     def digest(self) -> str:
         """What a key stands for, in whichever session: a run that was killed and resumed has another one."""
-        envelope = vars(self.envelope)  # not `asdict`: that copies a large body
-        whole = {**vars(self), "session": None, "envelope": envelope}
+        if self.known_digest:
+            return self.known_digest
+        given = self.envelope
+        envelope = {name: getattr(given, name) for name in ("kind", "body", "shots", "seconds", "options")}
+        own = {name: value for name, value in vars(self).items() if name != "known_digest"}
+        whole = {**own, "session": None, "envelope": envelope}
         return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def envelope_text(envelope: Envelope) -> str:
-    """As the store keeps it."""
-    return json.dumps(vars(envelope), allow_nan=False)
+    """As the store keeps it: a line for the head, and behind it the body."""
+    return f"{json.dumps(envelope.head(), allow_nan=False)}\n{envelope.text}"
 
 
 def envelope_from(text: str) -> Envelope:
-    """As it was."""
-    return Envelope(**json.loads(text))
+    """As it was; the body stays unread. Before there were heads, an envelope was one line."""
+    head, line_break, body = text.partition("\n")
+    return Envelope.under(json.loads(head), body) if line_break else Envelope(**json.loads(text))
 
 
 @dataclass(eq=False)

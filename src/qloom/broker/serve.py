@@ -23,6 +23,7 @@ from qloom.broker.devices.base import Device
 from qloom.broker.http import make_app
 from qloom.broker.members import Members, kept_accounts, projects_of
 from qloom.broker.munge import Munge
+from qloom.broker.reading import ReaderPool
 from qloom.broker.shell import Broker
 from qloom.broker.slurm import SlurmSite
 from qloom.broker.state_hook import StateHook
@@ -46,7 +47,7 @@ def _real_device(values: Mapping[str, Any]) -> Device:
 
 async def _serve(config: BrokerConfig, make_device: MakeDevice) -> None:
     with alone(config.store_path):
-        async with running(config, make_device) as broker:
+        async with running(config, make_device) as broker, _readers(config) as reader:
             auth = authenticator(config)
             if config.slurm.projects:
                 members = Members(config, broker, auth, slurm_site(config))
@@ -58,6 +59,7 @@ async def _serve(config: BrokerConfig, make_device: MakeDevice) -> None:
                 max_bytes=config.limits.max_bytes,
                 requests_per_s=config.limits.requests_per_s,
                 burst=config.limits.burst,
+                reader=reader,
             )
             sockets = [_listen(address, config.socket_mode) for address in config.addresses]
             options = uvicorn.Config(
@@ -122,6 +124,17 @@ async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterato
         yield broker
     finally:
         await broker.close()
+
+
+@contextlib.asynccontextmanager
+async def _readers(config: BrokerConfig) -> AsyncIterator[ReaderPool]:
+    limits = config.limits
+    pool = ReaderPool(limits.check_processes, limits.check_memory_mib, limits.check_cpu_s, limits.check_waiting_bytes)
+    try:
+        await pool.start()
+        yield pool
+    finally:
+        await pool.close()
 
 
 def slurm_site(config: BrokerConfig) -> SlurmSite:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 
 from qloom.broker.desk import Desk, Key, View, refuse_again
-from qloom.broker.devices.base import Device
+from qloom.broker.devices.base import Device, JsonText
 from qloom.broker.events import Cancelled, Submitted
 from qloom.broker.problems import Conflict, Forbidden, NotFound, StoreFull
 from qloom.broker.records import ENDED_COLUMNS, Caller, Live, LiveSession, Order, envelope_text
@@ -124,13 +123,13 @@ class TaskDesk(Desk):
         return view
 
     def result(self, who: Caller, task: str) -> View:
-        """The status, and for a task that is done its result."""
+        """The status, and for a task that is done its result: JSON that is passed on unread."""
         view = self.status(who, task)
         if view["project"] not in who.projects:
             raise NotFound(f"there is no task {task}")
         if view["state"] == "done":
             row = self.store.row("SELECT body FROM results WHERE task = ?", task)
-            view["result"] = json.loads(row["body"]) if row is not None else None
+            view["result"] = JsonText(row["body"]) if row is not None else None
         return view
 
     async def wait(self, who: Caller, task: str, within_s: float | None = None) -> View:
@@ -186,8 +185,8 @@ def _check(device: Device, order: Order) -> tuple[str, float, str | None]:
         taken = ", ".join(device.description.payloads)
         raise PayloadError(f"QPU {name} takes no payload of kind {envelope.kind!r}", hint=f"it takes {taken}")
     try:
-        text = envelope_text(envelope)
         device.check(envelope)
+        text = envelope_text(envelope)
         expected_s, set_up = float(device.seconds(envelope)), device.set_up_key(envelope)
     except QloomError:
         raise

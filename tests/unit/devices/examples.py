@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 
 from qloom.broker.devices.base import Description, Envelope
 from qloom.broker.devices.emulated import EmulatedDevice
+from qloom.broker.devices.envelope import json_text
 
 ROOT = Path(__file__).resolve().parents[3]
 QUBO = {"linear": [["a", -1.0], ["b", -2.0]], "quadratic": [["a", "b", 3.0]], "offset": 0.5}
@@ -36,6 +38,11 @@ def delays(**options):
 
 def delay(seconds=0.05):
     return Envelope("delay", None, seconds=seconds)
+
+
+async def answer_of(device, id):
+    """The answer of a task that is done, read."""
+    return json.loads(json_text(await device.result(id)))
 
 
 async def finish(device, id):

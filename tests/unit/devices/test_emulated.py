@@ -20,7 +20,7 @@ from qloom.broker.devices.solvers import solve
 from qloom.broker.devices.windows import Window, left_s, window_from
 from qloom.errors import InputError, QuantumFailed
 from qloom.worlds.execution import anneal
-from tests.unit.devices.examples import BELL, QUBO, delay, delays, finish, gone, sequence
+from tests.unit.devices.examples import BELL, QUBO, answer_of, delay, delays, finish, gone, sequence
 
 
 def test_a_token_starts_one_task_and_states_come_in_order():
@@ -37,7 +37,7 @@ def test_a_token_starts_one_task_and_states_come_in_order():
         assert time.monotonic() - before >= 0.1
         assert status.billed_s == pytest.approx(0.1) == device.seconds(envelope)
         assert await device.tasks() == {id: status.billed_s}
-        answer = await device.result(id)
+        answer = await answer_of(device, id)
         assert await device.wait(id) == status  # final: told as often as it is asked
         await device.close()
         return answer
@@ -154,7 +154,7 @@ def test_no_time_means_no_process_and_no_timer():
         for number in range(2000):
             id = await device.start(str(number), delay(0))
             assert (await device.wait(id)).state == "done"
-            assert await device.result(id) is None
+            assert await answer_of(device, id) is None
         assert time.monotonic() - before < 2
         assert Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split() == []
         assert len(await device.tasks()) == 2000

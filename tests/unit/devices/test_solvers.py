@@ -19,7 +19,7 @@ from qloom.broker.devices.payloads.qubo import read_qubo
 from qloom.broker.devices.profiles import load_profile
 from qloom.broker.devices.solvers import exact, solve
 from qloom.errors import PayloadError
-from tests.unit.devices.examples import BELL, finish, sequence
+from tests.unit.devices.examples import BELL, answer_of, finish, sequence
 
 biases = st.one_of(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0, 2.0]), st.floats(-3, 3))
 
@@ -90,7 +90,7 @@ def test_qaoa_runs_circuits_and_qubos():
         id = await device.start("bell", two)
         _, status = await finish(device, id)
         assert status.state == "done", status
-        first, second = await device.result(id)
+        first, second = await answer_of(device, id)
         assert set(first["counts"]) == {"00", "11"}
         assert first == second
         assert (sum(first["counts"].values()), first["registers"]) == (200, [["c", 2]])
@@ -100,7 +100,7 @@ def test_qaoa_runs_circuits_and_qubos():
         id = await device.start("qubo", Envelope("qubo", body, shots=500))
         assert (await finish(device, id))[1].state == "done"
         best = exact.solve({"kind": "qubo", "body": body, "shots": 1})
-        answer = await device.result(id)
+        answer = await answer_of(device, id)
         assert answer["energy"] == pytest.approx(best["energy"])
         id = await device.start("bad", Envelope("openqasm3", BELL.replace("cx q[0], q[1]", "cx q[0]")))
         _, status = await finish(device, id)
@@ -139,14 +139,14 @@ def test_pulser_runs_sequences():
         id = await device.start("pi", Envelope("pulser", half_turn, shots=100))
         _, status = await finish(device, id)
         assert status.state == "done", status
-        answer = await device.result(id)
+        answer = await answer_of(device, id)
         assert answer["atoms"] == ["q0", "q1"]
         assert answer["counts"]["11"] > 90
         blocked = sequence(2)
         blocked["operations"][0]["amplitude"]["value"] = 3.1415926 / 0.5
         id = await device.start("blocked", Envelope("pulser", json.dumps(blocked), shots=100))
         assert (await finish(device, id))[1].state == "done"
-        assert (await device.result(id))["counts"].get("11", 0) < 5
+        assert (await answer_of(device, id))["counts"].get("11", 0) < 5
         await device.close()
 
     asyncio.run(go())

@@ -17,7 +17,7 @@ from qloom.broker.devices.lend import command
 from qloom.broker.devices.solvers import solve
 from qloom.broker.devices.tokens import TokenLog
 from qloom.errors import InputError, PayloadError, QuantumFailed
-from tests.unit.devices.examples import BELL, QUBO, finish, gone, sequence
+from tests.unit.devices.examples import BELL, QUBO, answer_of, finish, gone, sequence
 
 PULSES = Envelope("pulser", sequence(), shots=30)
 either = pytest.mark.parametrize("in_process", [True, False], ids=["here", "process"])
@@ -34,7 +34,7 @@ def test_a_vendors_task_from_start_to_result(vendor, in_process):
         states, status = await finish(device, id)
         assert states == ["executing", "done"]
         assert status.billed_s is None  # the vendor does not tell
-        answer = await device.result(id)
+        answer = await answer_of(device, id)
         assert answer == {"form": "vendor", "type": "pasqal-cloud", "value": {"counter": {"01": 30}}}
         other = await device.start("two", PULSES)
         await device.stop(other)
@@ -78,7 +78,7 @@ def test_a_vendor_that_flaps_is_asked_again_and_never_goes_back(vendor, in_proce
         id = await device.start("one", PULSES)
         states, _ = await finish(device, id)
         assert states == ["vendor_queued", "executing", "done"] or states == ["vendor_queued", "done"]
-        assert (await device.result(id))["value"] == {"counter": {"01": 30}}
+        assert (await answer_of(device, id))["value"] == {"counter": {"01": 30}}
         await device.close()
 
     asyncio.run(go())
@@ -286,7 +286,7 @@ def test_any_device_can_have_a_process_of_its_own():
         id = await device.start("one", Envelope("qubo", QUBO, shots=10, options={"seed": 3}))
         _, status = await finish(device, id)
         assert status.state == "done", status
-        answer = await device.result(id)
+        answer = await answer_of(device, id)
         assert answer == solve("annealing", {"kind": "qubo", "body": QUBO, "shots": 10, "seed": 3})
         await device.ask("drain")
         assert await device.state() == "maintenance"

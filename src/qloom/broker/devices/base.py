@@ -6,11 +6,14 @@ a crash it asks `find(token)`: only what the device says it does not have is sta
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from qloom.broker.devices.envelope import Envelope, Facts, JsonText
 from qloom.errors import QuantumFailed
 
+__all__ = ["AVAILABLE", "STATES", "CannotTell", "Description", "Device", "Envelope", "Facts", "JsonText", "Status",
+           "UnknownTask", "Unreachable"]  # fmt: skip
 STATES = ("idle", "busy", "calibration", "maintenance", "error", "offline")
 AVAILABLE = ("idle", "busy")
 
@@ -32,6 +35,10 @@ class Description:
     max_shots: int = 100_000  # of one task
     set_up_shared: bool = False  # a task that follows one with the same set-up key does not pay for set-up again
     tells_billed_s: bool = True  # whether the device says how many seconds it bills
+    max_bits: int = 10_000  # classical bits of one circuit
+    max_operations: int = 200_000  # of one task: gates, measurements, resets, with loops and definitions written out
+    max_duration_ns: int = 100_000  # of one pulse sequence
+    max_answer_bytes: int = 64 * 2**20  # of one task
 
 
 @dataclass(frozen=True)
@@ -42,17 +49,6 @@ class Status:
     billed_s: float | None = None
     error: str = ""
     fault: bool = False  # the device's fault rather than the task's: it may be tried again
-
-
-@dataclass(frozen=True)
-class Envelope:
-    """A payload with its tag: never a pickle."""
-
-    kind: str
-    body: Any
-    shots: int = 100
-    seconds: float | None = None  # for emulated devices: how long it takes, whatever the technology
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 class UnknownTask(QuantumFailed):
@@ -97,7 +93,7 @@ class Device(Protocol):
         """
 
     async def result(self, id: str) -> Any:
-        """The answer of a task that is done, as JSON-like data."""
+        """The answer of a task that is done: JSON-like data, or `JsonText`, which is passed on unread."""
 
     async def stop(self, id: str) -> None:
         """End a task that is no longer wanted. A task that is over is left as it is."""

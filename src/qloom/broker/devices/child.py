@@ -1,7 +1,8 @@
-"""A child process that answers JSON lines: `{"n", "method", "params"}` in, `{"n", "answer" | "error"}` out.
+"""A child process that answers frames: `{"n", "method", "params"}` in, `{"n", "answer" | "error"}` out.
 
-Every call has a time limit. A child that hangs, dies or talks nonsense is killed and all its calls end with
-`ChildDied`; the next call starts a new one. Nothing is ever unpickled.
+A payload goes behind the line, and so does an answer that is only passed on (`frames.py`). Every call has a time
+limit. A child that hangs, dies or talks nonsense is killed and all its calls end with `ChildDied`; the next call
+starts a new one. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from qloom.broker.devices.base import CannotTell, UnknownTask, Unreachable
+from qloom.broker.devices.envelope import JsonText
+from qloom.broker.devices.frames import LONGEST, attached_bytes, frame
 from qloom.errors import InputError, PayloadError, QloomError, QuantumFailed
 
-LONGEST_LINE = 256 * 2**20
 ERRORS: dict[str, type[QloomError]] = {
     kind.__name__: kind for kind in (CannotTell, InputError, PayloadError, QuantumFailed, UnknownTask, Unreachable)
 }
@@ -25,6 +28,10 @@ ERRORS: dict[str, type[QloomError]] = {
 
 class ChildDied(QuantumFailed):
     """The child process ended, hung or could not be started; `why` says which."""
+
+
+class OutOfCpuTime(ChildDied):
+    """The child used more CPU time than the call was given: the fault of what it was asked."""
 
 
 class Child:
@@ -58,12 +65,21 @@ class Child:
         """Of the process that is there now."""
         return self._process.pid if self._process is not None else None
 
-    async def call(self, method: str, params: dict[str, Any], limit_s: float) -> Any:
-        """Ask; raises the error that the child names, or `ChildDied`."""
+    async def start(self) -> None:
+        """Start the process now, rather than with the first call."""
         async with self._starting:
             if self._process is None:
                 await self._start()
-        return await self._ask(method, params, limit_s)
+
+    async def call(
+        self, method: str, params: dict[str, Any], limit_s: float, attached: str | bytes | None = None
+    ) -> Any:
+        """Ask; raises the error that the child names, or `ChildDied`.
+
+        Text behind the line of the answer is returned unread: alone, or as a pair with the answer.
+        """
+        await self.start()
+        return await self._ask(method, params, limit_s, attached)
 
     async def _start(self) -> None:
         log = None
@@ -76,7 +92,7 @@ class Child:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log or asyncio.subprocess.DEVNULL,  # what vendors' libraries print may hold secrets
                 env={**os.environ, **self._environment} if self._environment else None,
-                limit=LONGEST_LINE,
+                limit=LONGEST,
             )
         except OSError as error:
             raise ChildDied(f"{self._what} cannot be started: {error.strerror}") from None
@@ -92,7 +108,9 @@ class Child:
                 await self.close()
                 raise
 
-    async def _ask(self, method: str, params: dict[str, Any], limit_s: float) -> Any:
+    async def _ask(
+        self, method: str, params: dict[str, Any], limit_s: float, attached: str | bytes | None = None
+    ) -> Any:
         process = self._process
         if process is None or process.stdin is None:
             raise ChildDied(f"{self._what} ended")
@@ -100,10 +118,10 @@ class Child:
         number = self._numbers
         waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = waiting
-        line = json.dumps({"n": number, "method": method, "params": params}, allow_nan=False) + "\n"
+        sent = frame({"n": number, "method": method, "params": params}, attached)
         try:
             async with asyncio.timeout(limit_s):
-                process.stdin.write(line.encode())
+                process.stdin.write(sent)
                 await process.stdin.drain()
                 return await waiting
         except TimeoutError:
@@ -122,7 +140,13 @@ class Child:
         why = f"{self._what} ended"
         try:
             while line := await process.stdout.readline():
-                self._take(json.loads(line))
+                reply = json.loads(line)
+                if (count := attached_bytes(reply)) is not None:
+                    text = JsonText(await process.stdout.readexactly(count), "utf-8")
+                    reply["answer"] = (reply["answer"], text) if "answer" in reply else text
+                self._take(reply)
+        except asyncio.IncompleteReadError:
+            pass  # it ended
         except (ValueError, KeyError, TypeError, AttributeError):  # no JSON, not ours, or a line too long
             why = f"{self._what} answered nonsense"
         await self._end(process, why)
@@ -140,17 +164,25 @@ class Child:
 
     async def _end(self, process: asyncio.subprocess.Process, why: str) -> None:
         """Kill this process, wait for it, and end all calls that it owes an answer."""
+        owed: dict[int, asyncio.Future[Any]] = {}
         if self._process is process:
             self._process = None
             owed, self._waiting = self._waiting, {}
-            for waiting in owed.values():
-                if not waiting.done():
-                    waiting.set_exception(ChildDied(why))
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         if process.stdin is not None:
             process.stdin.close()
-        await process.wait()
+        try:
+            await process.wait()
+        finally:
+            error: ChildDied = ChildDied(why)
+            if process.returncode == -signal.SIGXCPU:
+                error = OutOfCpuTime(f"{self._what} used more CPU time than it may")
+            elif process.returncode in (-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS):
+                error = ChildDied(f"{why} ({signal.Signals(-process.returncode).name}: perhaps out of memory)")
+            for waiting in owed.values():
+                if not waiting.done():
+                    waiting.set_exception(error)
 
     def kill(self) -> None:
         """End the process at once; its calls end with `ChildDied`."""

@@ -7,7 +7,8 @@ import sys
 from typing import Any
 
 from qloom.broker.devices.child import Child, ChildDied
-from qloom.broker.devices.lend import command
+from qloom.broker.devices.envelope import JsonText
+from qloom.broker.devices.lend import ONE_THREAD, command
 
 IDLE_S = 60.0  # a solver that nobody has used for so long is ended: some hold hundreds of megabytes
 
@@ -15,17 +16,19 @@ IDLE_S = 60.0  # a solver that nobody has used for so long is ended: some hold h
 class Solvers:
     """As many processes as there are tasks at once, one task each."""
 
-    def __init__(self, solver: str, time_limit_s: float) -> None:
+    def __init__(self, solver: str, time_limit_s: float, memory_mib: int | None = None) -> None:
         self._solver = solver
         self._time_limit_s = time_limit_s
+        self._memory_mib = memory_mib
         self._idle: list[tuple[Child, asyncio.TimerHandle]] = []
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def solve(self, request: dict[str, Any], *, crash: bool = False) -> Any:
-        """The answer; raises what the solver raised, or `ChildDied`. A cancelled caller kills the solver."""
+    async def solve(self, request: dict[str, Any], body: JsonText, *, crash: bool = False) -> Any:
+        """The answer, unread; raises what the solver raised, or `ChildDied`. A cancelled caller kills the solver."""
         child = self._take()
         try:
-            asked = child.call("solve", {"solver": self._solver, "request": request}, self._time_limit_s)
+            params = {"solver": self._solver, "request": request, "cpu_s": self._time_limit_s}
+            asked = child.call("solve", params, self._time_limit_s, body)
             if crash:  # as a real one would: while the answer is awaited
                 asking = asyncio.ensure_future(asked)
                 while child.pid is None and not asking.done():  # noqa: ASYNC110  there is no event for it
@@ -49,7 +52,11 @@ class Solvers:
             child, timer = self._idle.pop()
             timer.cancel()
             return child
-        return Child(command(sys.executable, "qloom.broker.devices.solver"), what=f"the {self._solver} solver")
+        return Child(
+            command(sys.executable, "qloom.broker.devices.solver", self._memory_mib),
+            what=f"the {self._solver} solver",
+            environment=ONE_THREAD,
+        )
 
     def _give_back(self, child: Child) -> None:
         loop = asyncio.get_running_loop()

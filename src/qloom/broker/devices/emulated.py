@@ -15,16 +15,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qloom.broker.devices.base import STATES, Description, Envelope, Status, UnknownTask, Unreachable
-from qloom.broker.devices.child import ChildDied
+from qloom.broker.devices.base import STATES, Description, Envelope, JsonText, Status, UnknownTask, Unreachable
+from qloom.broker.devices.child import ChildDied, OutOfCpuTime
 from qloom.broker.devices.computing import Solvers
 from qloom.broker.devices.faults import Faults
 from qloom.broker.devices.payloads.check import check_envelope, seconds_of, set_up_key_of
 from qloom.broker.devices.windows import Window, left_s
 from qloom.errors import InputError, QloomError, QuantumFailed
 
+MEMORY_MIB = 4096  # of one solver
+LIMITS = ("qubits", "max_bits", "max_operations", "max_duration_ns", "max_answer_bytes")  # solvers hold to them too
 FINAL = ("done", "failed", "cancelled")
 KEPT = 1000  # tasks that are over, with their answers; the oldest are forgotten first
+KEPT_BYTES = 256 * 2**20  # of their answers
 BOOKED = 100_000  # tasks in the books
 
 
@@ -36,7 +39,8 @@ class _Task:
     fault: str | None
     status: Status = field(default_factory=lambda: Status("vendor_queued"))
     told: str = ""  # the last state that `wait` told
-    answer: Any = None
+    answer: JsonText | None = None
+    fetched: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     running: asyncio.Task[None] | None = None
     began_s: float = 0.0
@@ -53,17 +57,19 @@ class EmulatedDevice:
         windows: Sequence[Window] = (),
         faults: Faults | None = None,
         solver_time_limit_s: float = 600.0,
+        memory_mib: int | None = MEMORY_MIB,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.description = description
         self._windows = tuple(windows)
         self._faults = faults or Faults()
         self._clock = clock
-        self._solvers = Solvers(solver, solver_time_limit_s)
+        self._solvers = Solvers(solver, solver_time_limit_s, memory_mib)
         self._tasks: dict[str, _Task] = {}
         self._tokens: dict[str, str] = {}
         self._attempts: dict[str, int] = {}
         self._over: deque[str] = deque()
+        self._kept_bytes = 0
         self._books: dict[str, float] = {}
         self._queue: deque[_Task] = deque()
         self._busy: dict[str, None] = {}
@@ -152,6 +158,7 @@ class EmulatedDevice:
         task = self._known(id)
         if task.status.state != "done":
             raise QuantumFailed(f"task {id} is {task.status.state} and has no result", hint=task.status.error or None)
+        task.fetched = True
         return task.answer
 
     async def stop(self, id: str) -> None:
@@ -194,7 +201,7 @@ class EmulatedDevice:
                 return
             task = self._queue.popleft()
             if self._takes_no_time(task):
-                task.answer = task.envelope.body
+                task.answer = task.envelope.text
                 self._finish(task, Status("done", billed_s=0.0))
                 continue
             self._busy[task.id] = None
@@ -225,11 +232,13 @@ class EmulatedDevice:
                 status = Status("failed", loop.time() - task.began_s, "the device failed (injected)", fault=True)
             else:
                 on_time = solving is None or solving.done()
-                task.answer = task.envelope.body if solving is None else await solving
+                task.answer = task.envelope.text if solving is None else await solving
                 if not on_time and task.envelope.seconds is not None:  # not as short as the user said
                     status = Status("done", billed_s=loop.time() - task.began_s)
         except asyncio.CancelledError:
             status = Status("cancelled", billed_s=loop.time() - task.began_s)
+        except OutOfCpuTime as error:
+            status = Status("failed", loop.time() - task.began_s, f"{error.message} (solver_time_limit_s)")
         except ChildDied as error:
             status = Status("failed", loop.time() - task.began_s, error.message, fault=True)
         except QloomError as error:
@@ -249,12 +258,12 @@ class EmulatedDevice:
             seed = int.from_bytes(hashlib.sha256(task.token.encode()).digest()[:4], "big")
         request = {
             "kind": envelope.kind,
-            "body": envelope.body,
             "shots": envelope.shots,
             "seed": seed,
             "options": envelope.options,
+            "limits": {name: getattr(self.description, name) for name in LIMITS},
         }
-        return await self._solvers.solve(request, crash=task.fault == "crash")
+        return await self._solvers.solve(request, envelope.text, crash=task.fault == "crash")
 
     def _change(self, task: _Task, status: Status) -> None:
         task.status = status
@@ -264,11 +273,17 @@ class EmulatedDevice:
         self._change(task, status)
         self._books[task.id] = status.billed_s or 0.0
         self._over.append(task.id)
-        while len(self._over) > KEPT:
-            if self._tasks[self._over[0]].told not in FINAL and len(self._over) <= 10 * KEPT:
-                break  # nobody has been told of it yet
-            old = self._tasks.pop(self._over.popleft())
+        self._kept_bytes += len(task.answer or "")
+        task.envelope = Envelope(task.envelope.kind, None)  # large ones are not kept
+        while len(self._over) > KEPT or self._kept_bytes > KEPT_BYTES:
+            old = self._tasks[self._over[0]]
+            known = old.fetched or (old.status.state != "done" and old.told in FINAL)
+            if not known and len(self._over) <= 10 * KEPT and self._kept_bytes <= 10 * KEPT_BYTES:
+                break  # somebody will ask for it
+            self._over.popleft()
+            del self._tasks[old.id]
             self._tokens.pop(old.token, None)
+            self._kept_bytes -= len(old.answer or "")
         while len(self._books) > BOOKED:
             del self._books[next(iter(self._books))]
 

@@ -23,7 +23,8 @@ EMULATED: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 KINDS = (*EMULATED, "qrmi", "process")
 COMMON = ("kind", "name", "technology", "profile", "qubits", "lanes", "set_up_s", "per_shot_s", "local_addressing",
-          "max_shots", "set_up_shared", "notes", "in_process")  # fmt: skip
+          "max_shots", "max_bits", "max_operations", "max_duration_ns", "max_answer_bytes", "memory_mib",
+          "set_up_shared", "notes", "in_process")  # fmt: skip
 OWN = {
     **dict.fromkeys(EMULATED, ("calibration", "faults", "solver_time_limit_s")),
     "qrmi": ("resource", "type", "tokens", "secrets", "module", "acquire", "poll_s", "call_s", "patience_s", "python",
@@ -41,6 +42,11 @@ MEANINGS = {  # for the reference of the config
     "per_shot_s": "Seconds for each shot of each circuit.",
     "local_addressing": "Whether each variable, qubit or atom can be driven separately.",
     "max_shots": "The most shots of one task.",
+    "max_bits": "The most classical bits of one circuit.",
+    "max_operations": "The most operations of one task, with loops and gate definitions written out.",
+    "max_duration_ns": "The longest pulse sequence, in nanoseconds.",
+    "max_answer_bytes": "The largest answer, in bytes.",
+    "memory_mib": "Address space of each solver, or of the device's process, in MiB.",
     "set_up_shared": "Whether a task that follows one with the same set-up does not pay for it again.",
     "notes": "Text for users.",
     "in_process": "Whether it runs in the broker's own process: for tests and for `device` within `process`.",
@@ -63,9 +69,9 @@ MEANINGS = {  # for the reference of the config
     "pause_s": "Seconds between two such attempts.",
     "device": "The table of the device that runs in the process.",
 }
-NUMBERS = ("qubits", "lanes", "max_shots", "tries", "set_up_s", "per_shot_s", "solver_time_limit_s", "poll_s",
-           "call_s", "patience_s", "pause_s")  # fmt: skip
-WHOLE = NUMBERS[:4]
+WHOLE = ("qubits", "lanes", "max_shots", "max_bits", "max_operations", "max_duration_ns", "max_answer_bytes",
+         "memory_mib", "tries")  # fmt: skip
+NUMBERS = (*WHOLE, "set_up_s", "per_shot_s", "solver_time_limit_s", "poll_s", "call_s", "patience_s", "pause_s")
 ZERO_ALLOWED = ("set_up_s", "per_shot_s", "pause_s")
 TEXTS = ("name", "technology", "profile", "notes", "resource", "type", "tokens", "secrets", "module", "python", "log")
 YES_OR_NO = ("local_addressing", "set_up_shared", "acquire", "in_process")
@@ -131,7 +137,7 @@ def _description(config: Mapping[str, Any], technology_name: str, **given: Any) 
 
 
 def _emulated(kind: str, config: Mapping[str, Any]) -> Device:
-    from qloom.broker.devices.emulated import EmulatedDevice
+    from qloom.broker.devices.emulated import MEMORY_MIB, EmulatedDevice
     from qloom.broker.devices.faults import Faults
 
     default, payloads = EMULATED[kind]
@@ -145,6 +151,7 @@ def _emulated(kind: str, config: Mapping[str, Any]) -> Device:
         windows=[window_from(window) for window in calibration],
         faults=_table(Faults, config.get("faults", {}), f"device {description.name}: faults"),
         solver_time_limit_s=float(config.get("solver_time_limit_s", 600.0)),
+        memory_mib=int(config.get("memory_mib", MEMORY_MIB)),
     )
 
 
@@ -203,12 +210,14 @@ def _process(config: Mapping[str, Any]) -> Device:
 
 
 def _in_process_of_its_own(twin: Device, config: Mapping[str, Any], inner: Mapping[str, Any]) -> Device:
+    from qloom.broker.devices.emulated import MEMORY_MIB
     from qloom.broker.devices.process import ProcessDevice
 
     here = ("python", "environment", "log", "tries", "pause_s")
     options: dict[str, Any] = {
         key: config[key] for key in ("python", "environment", "tries", "pause_s") if key in config
     }
+    options["memory_mib"] = int(config.get("memory_mib", MEMORY_MIB))
     if "log" in config:
         options["log"] = Path(config["log"])
     if "call_s" in config:

@@ -8,14 +8,13 @@ new process is first asked whether it knows the token.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from qloom.broker.devices.base import Device, Envelope, Status, Unreachable
+from qloom.broker.devices.base import Device, Envelope, JsonText, Status, Unreachable
 from qloom.broker.devices.child import Child, ChildDied
 from qloom.broker.devices.lend import command
 from qloom.broker.devices.serve import SLICE_S
@@ -36,6 +35,7 @@ class ProcessDevice:
         call_s: float = 120.0,
         tries: int = 3,
         pause_s: float = 0.5,
+        memory_mib: int | None = None,
     ) -> None:
         interpreter = shutil.which(python) if python else sys.executable
         if interpreter is None:
@@ -47,7 +47,7 @@ class ProcessDevice:
         self._pause_s = pause_s
         self._closed = False
         self.child = Child(
-            command(interpreter, "qloom.broker.devices.serve"),
+            command(interpreter, "qloom.broker.devices.serve", memory_mib),
             what=f"the process of {self.description.name}",
             environment=environment,
             log=log,
@@ -70,14 +70,14 @@ class ProcessDevice:
     async def start(self, token: str, envelope: Envelope) -> str:
         """See `Device.start`."""
         self.check(envelope)
-        params = {"token": token, "envelope": dataclasses.asdict(envelope)}
+        params = {"token": token, "envelope": envelope.head()}
         for attempt in range(self._tries):
             if attempt > 0:
                 known = await self.find(token)  # may raise `CannotTell`
                 if known is not None:
                     return known
             try:
-                return str(await self._once("start", params))
+                return str(await self._once("start", params, attached=envelope.text))
             except ChildDied as died:
                 last = died
                 await asyncio.sleep(self._pause_s * 2**attempt)
@@ -125,15 +125,19 @@ class ProcessDevice:
                 pass
         await self.child.close()
 
-    async def _once(self, method: str, params: dict[str, Any], limit_s: float | None = None) -> Any:
+    async def _once(
+        self, method: str, params: dict[str, Any], limit_s: float | None = None, attached: str | None = None
+    ) -> Any:
         if self._closed:
             raise Unreachable(f"{self.description.name} is closed")
-        return await self.child.call(method, params, limit_s or self._call_s)
+        return await self.child.call(method, params, limit_s or self._call_s, attached)
 
     async def _call_patiently(self, method: str, id: str) -> Any:
         """A call that may take any time: the other end says every now and then that it is still at it."""
         while True:
             reply = await self._call(method, {"id": id}, self._call_s + SLICE_S)
+            if isinstance(reply, JsonText):  # a result
+                return reply
             if reply["over"]:
                 return reply["answer"]
 

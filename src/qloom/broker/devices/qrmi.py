@@ -12,21 +12,12 @@ import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from qloom.broker.devices.base import CannotTell, Description, Envelope, Status, UnknownTask, Unreachable
-from qloom.broker.devices.payloads.check import check_envelope, check_frame, seconds_of, set_up_key_of
-from qloom.broker.devices.resource import (
-    check_native,
-    native_work,
-    open_resource,
-    payload_of,
-    qrmi_module,
-    read_secrets,
-    state_of,
-)
+from qloom.broker.devices.payloads.check import check_envelope, seconds_of, set_up_key_of
+from qloom.broker.devices.resource import open_resource, payload_of, qrmi_module, read_secrets, state_of
 from qloom.broker.devices.tokens import TokenLog
 from qloom.errors import QloomError, QuantumFailed
 
@@ -79,16 +70,9 @@ class QrmiDevice:
     def check(self, envelope: Envelope) -> None:
         """See `Device.check`."""
         check_envelope(self.description, envelope)
-        if envelope.kind == "qrmi":
-            check_native(envelope)
-            _, shots = native_work(envelope.body) or (1, 0)
-            check_frame(self.description, replace(envelope, shots=max(1, shots)))
 
     def seconds(self, envelope: Envelope) -> float:
-        """See `Device.seconds`. Of a payload that nobody can read here, the longest that this device takes."""
-        if envelope.kind == "qrmi":
-            circuits, shots = native_work(envelope.body) or (1, self.description.max_shots)
-            envelope = replace(envelope, shots=circuits * shots)
+        """See `Device.seconds`."""
         return seconds_of(self.description, envelope)
 
     def set_up_key(self, envelope: Envelope) -> str | None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from qloom.broker.devices.base import Envelope
-from qloom.errors import InputError, PayloadError
+from qloom.broker.devices.payloads.native import VARIANTS
+from qloom.errors import InputError
 
 # as in QRMI's own configuration: name in Python, payloads that such a resource takes
 TYPES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -26,13 +27,6 @@ TYPES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 STATES = {"Queued": "vendor_queued", "Running": "executing", "Completed": "done", "Failed": "failed",
           "Cancelled": "cancelled"}  # fmt: skip
-VARIANTS = {
-    "QiskitPrimitive": ("input", "program_id"),
-    "PasqalCloud": ("sequence", "job_runs"),
-    "AliceBobFelis": ("human_qir", "input_params"),
-    "IQMServer": ("iqmjson", "job_type", "use_timeslot", "tag"),
-    "Oqtopus": ("job_spec",),
-}
 
 
 def qrmi_module(name: str = "qrmi") -> Any:
@@ -67,63 +61,6 @@ def read_secrets(path: Path) -> dict[str, str]:
     if not all(isinstance(value, str) for value in values.values()):
         raise InputError(f"{path}: every value must be text")
     return values
-
-
-def check_native(envelope: Envelope) -> None:
-    """Kind `qrmi`: any payload that QRMI knows, as {"variant": ..., its fields}."""
-    body = envelope.body
-    if not isinstance(body, dict) or body.get("variant") not in VARIANTS:
-        raise PayloadError("a qrmi payload has no known variant", hint=f"one of {', '.join(VARIANTS)}")
-    fields = VARIANTS[body["variant"]]
-    for name, value in body.items():
-        if name != "variant" and (name not in fields or not isinstance(value, str | int | bool | None)):
-            raise PayloadError(f"a {body['variant']} payload has no field {name!r} of that kind")
-    missing = [name for name in fields if name not in body and name not in ("use_timeslot", "tag")]
-    if missing:
-        raise PayloadError(f"a {body['variant']} payload needs {missing[0]!r}")
-
-
-def native_work(body: dict[str, Any]) -> tuple[int, int] | None:
-    """Circuits and shots of a payload of kind `qrmi`, as the vendor will read them; None if that cannot be told.
-
-    The shots of the envelope do not reach the vendor with such a payload, so they say nothing about its length.
-    """
-    if body["variant"] == "PasqalCloud":
-        return _work(1, body["job_runs"])
-    try:
-        if body["variant"] == "QiskitPrimitive":
-            return _primitive_work(json.loads(body["input"]), str(body["program_id"]))
-        if body["variant"] == "IQMServer":
-            request = json.loads(body["iqmjson"])
-            return _work(len(request["circuits"]), request["shots"])
-        if body["variant"] == "AliceBobFelis":
-            return _work(1, json.loads(body["input_params"])["nbShots"])
-        request = json.loads(body["job_spec"])
-        return _work(len(request["job_info"]["program"]), request["shots"])
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
-        return None
-
-
-def _work(circuits: int, shots: Any) -> tuple[int, int] | None:
-    whole = isinstance(shots, int) and not isinstance(shots, bool) and shots >= 1
-    return (max(1, circuits), shots) if whole else None
-
-
-def _primitive_work(primitive: dict[str, Any], program: str) -> tuple[int, int] | None:
-    """Of a sampler: each of its pubs is a circuit, perhaps with several sets of values, and perhaps with shots."""
-    if program != "sampler":
-        return None  # the shots of an estimator follow from the precision and the device
-    usual = primitive.get("shots") or primitive.get("options", {}).get("default_shots")
-    circuits, most = 0, 0
-    for pub in primitive["pubs"]:
-        values, shots = (pub[1] if len(pub) > 1 else None), (pub[2] if len(pub) > 2 else None) or usual
-        if _work(1, shots) is None or not (values is None or isinstance(values, list)):
-            return None
-        sets = values if values and isinstance(values[0], list) else [None]
-        if any(isinstance(one, list) and one and isinstance(one[0], list) for one in sets):
-            return None  # sets of sets: nothing that a client sends
-        circuits, most = circuits + len(sets), max(most, shots)
-    return _work(circuits, most)
 
 
 def payload_of(module: Any, envelope: Envelope) -> Any:

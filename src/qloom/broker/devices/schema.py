@@ -25,9 +25,14 @@ MEANINGS = {
     "max_shots": "The most shots of one task.",
     "set_up_shared": "Whether a task that follows one with the same set-up key does not pay for set-up again.",
     "tells_billed_s": "Whether it says how many seconds it bills.",
+    "max_bits": "The most classical bits of one circuit.",
+    "max_operations": "The most operations of one task, with loops and gate definitions written out.",
+    "max_duration_ns": "The longest pulse sequence.",
+    "max_answer_bytes": "The largest answer.",
     "state": "What the device does now.",
 }
-LEAST = {"qubits": 1, "lanes": 1, "max_shots": 1, "set_up_s": 0, "per_shot_s": 0}
+LEAST = {"qubits": 1, "lanes": 1, "max_shots": 1, "max_bits": 1, "max_operations": 1, "max_duration_ns": 1,
+         "max_answer_bytes": 1, "set_up_s": 0, "per_shot_s": 0}  # fmt: skip
 SIMPLE: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 

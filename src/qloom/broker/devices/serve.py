@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from qloom.broker.devices.base import Device, Envelope, Status
+from qloom.broker.devices.envelope import JsonText, json_text
+from qloom.broker.devices.frames import LONGEST, attached_bytes, frame
 from qloom.errors import InputError, QloomError
 
 SLICE_S = 20.0  # `wait` and `result` answer at least so often, so that the other end can tell waiting from hanging
@@ -27,25 +29,25 @@ class Server:
         self._device: Device | None = None
         self._going: dict[tuple[str, str], asyncio.Future[Any]] = {}
 
-    async def call(self, request: dict[str, Any]) -> None:
+    async def call(self, request: dict[str, Any], attached: JsonText | None) -> None:
         """Answer one request."""
-        reply: dict[str, Any] = {"n": request.get("n")}
+        head: dict[str, Any] = {"n": request.get("n")}
         try:
-            reply["answer"] = await self._do(request["method"], request["params"])
-            text = json.dumps(reply, allow_nan=False)
+            answer = await self._do(request["method"], request["params"], attached)
+            sent = frame(head, answer) if isinstance(answer, JsonText) else frame({**head, "answer": answer})
         except QloomError as error:
-            reply["error"] = {"type": type(error).__name__, "message": error.message, "hint": error.hint}
-            text = json.dumps(reply)
+            said = {"type": type(error).__name__, "message": error.message, "hint": error.hint}
+            sent = frame({**head, "error": said})
         except Exception as error:
-            reply["error"] = {"type": "QuantumFailed", "message": f"{type(error).__name__} in the device's process"}
-            text = json.dumps({"n": reply["n"], "error": reply["error"]})
-        self._write(text.encode() + b"\n")
+            said = {"type": "QuantumFailed", "message": f"{type(error).__name__} in the device's process"}
+            sent = frame({**head, "error": said})
+        self._write(sent)
 
     def _write(self, data: bytes) -> None:
         while data:
             data = data[os.write(self._out, data) :]
 
-    async def _do(self, method: str, params: dict[str, Any]) -> Any:
+    async def _do(self, method: str, params: dict[str, Any], attached: JsonText | None) -> Any:
         if method == "open":
             from qloom.broker.devices.factory import make_device
 
@@ -55,7 +57,9 @@ class Server:
             raise InputError("the device is not open")
         match method:
             case "start":
-                return await self._device.start(params["token"], Envelope(**params["envelope"]))
+                return await self._device.start(
+                    params["token"], Envelope.under(params["envelope"], attached or "null")
+                )
             case "wait":
                 return await self._slice(method, params["id"], self._device.wait)
             case "find":
@@ -78,7 +82,7 @@ class Server:
                 return await self._device.close()
         raise InputError(f"a device has no {method!r}")
 
-    async def _slice(self, method: str, id: str, call: Callable[[str], Awaitable[Any]]) -> dict[str, Any]:
+    async def _slice(self, method: str, id: str, call: Callable[[str], Awaitable[Any]]) -> dict[str, Any] | JsonText:
         """Not over if it takes long; the device goes on, and the next call picks it up: nothing is missed."""
         going = self._going.get((method, id))
         if going is None:
@@ -88,16 +92,21 @@ class Server:
             return {"over": False}
         self._going.pop((method, id), None)
         answer = going.result()
+        if method == "result":  # passed on unread
+            return json_text(answer)
         return {"over": True, "answer": dataclasses.asdict(answer) if isinstance(answer, Status) else answer}
 
     async def run(self) -> None:
         """Until standard input ends."""
         loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=256 * 2**20)
+        reader = asyncio.StreamReader(limit=LONGEST)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         calls: set[asyncio.Task[None]] = set()
         while line := await reader.readline():
-            call = asyncio.ensure_future(self.call(json.loads(line)))
+            request = json.loads(line)
+            count = attached_bytes(request)
+            attached = None if count is None else JsonText(await reader.readexactly(count), "utf-8")
+            call = asyncio.ensure_future(self.call(request, attached))
             calls.add(call)
             call.add_done_callback(calls.discard)
         os._exit(0)  # a call of a vendor's library may hang: nobody waits for it

@@ -12,6 +12,9 @@ from qloom.errors import PayloadError
 
 KEYS = ("version", "name", "register", "channels", "variables", "operations", "measurement", "device")
 HINT = "Sequence.to_abstract_repr() makes it"
+WAVEFORMS = ("amplitude", "detuning", "waveform")
+TIMES = ("time", "duration")
+LONGEST_NS = 10**15  # nobody has to know more exactly
 LOCAL_OPERATIONS = ("target", "config_detuning_map", "add_dmm_detuning", "config_slm_mask")
 
 
@@ -62,6 +65,38 @@ def local_part(sequence: Mapping[str, Any]) -> str | None:
         if operation["op"] in LOCAL_OPERATIONS:
             return f"operation {operation['op']}"
     return None
+
+
+def duration_ns(sequence: Mapping[str, Any]) -> int:
+    """All pulses and delays one after the other. What a device adds between them is for the solver to see."""
+    return min(sum(_operation_ns(operation) for operation in sequence["operations"]), LONGEST_NS)
+
+
+def _operation_ns(operation: Mapping[str, Any]) -> int:
+    waveforms = [_waveform_ns(operation[part]) for part in WAVEFORMS if part in operation]
+    return max(waveforms, default=0) + sum(_whole_ns(operation[part]) for part in TIMES if part in operation)
+
+
+def _waveform_ns(waveform: Any) -> int:
+    if not isinstance(waveform, Mapping):
+        raise PayloadError("the Pulser sequence has a waveform that is none", hint=HINT)
+    parts = waveform.get("waveforms")
+    if isinstance(parts, list):
+        return sum(_waveform_ns(part) for part in parts)
+    if isinstance(samples := waveform.get("samples"), list):
+        return len(samples)
+    if "duration" in waveform:
+        return _whole_ns(waveform["duration"])
+    area, largest = waveform.get("area"), waveform.get("max_val")  # it lasts as long as the area needs
+    if isinstance(area, int | float) and isinstance(largest, int | float) and largest:
+        return _whole_ns(min(abs(area / largest) * 1e3, float(LONGEST_NS)))
+    return 0
+
+
+def _whole_ns(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise PayloadError("the Pulser sequence has a duration that is not a number of nanoseconds", hint=HINT)
+    return min(int(value), LONGEST_NS)
 
 
 def register_key(sequence: Mapping[str, Any]) -> str:

@@ -37,22 +37,23 @@ def read_qubo(body: Any) -> Qubo:
     unknown = [str(key) for key in body if key not in ("linear", "quadratic", "offset")]
     if unknown:
         raise PayloadError(f"a QUBO has no part {unknown[0]!r}", hint=HINT)
-    index: dict[str, int] = {}
+    index: dict[Any, int] = {}
     variables: list[Any] = []
     linear: list[float] = []
     for variable, bias in _rows(body, "linear", 2):
         key = _key(variable)
         if key in index:
-            raise PayloadError(f"variable {key} has two linear biases")
+            raise PayloadError(f"variable {_shown(variable)} has two linear biases")
         index[key] = len(variables)
         variables.append(variable)
-        linear.append(_number(bias, f"the bias of {key}"))
+        linear.append(_bias(bias, variable))
     quadratic: dict[tuple[int, int], float] = {}
     for u, v, bias in _rows(body, "quadratic", 3):
-        for variable in (u, v):
-            if _key(variable) not in index:
-                raise PayloadError(f"variable {_key(variable)} has no linear bias", hint="give it one of 0.0")
-        _couple(quadratic, index[_key(u)], index[_key(v)], _number(bias, f"the bias of {_key(u)} and {_key(v)}"))
+        i, j = index.get(_key(u)), index.get(_key(v))
+        if i is None or j is None:
+            missing = _shown(u if i is None else v)
+            raise PayloadError(f"variable {missing} has no linear bias", hint="give it one of 0.0")
+        _couple(quadratic, i, j, _bias(bias, u, v))
     if not variables:
         raise PayloadError("a QUBO needs at least one variable", hint=HINT)
     return Qubo(variables, linear, quadratic, _number(body.get("offset", 0.0), "the offset"))
@@ -109,11 +110,29 @@ def _rows(body: Mapping[str, Any], part: str, width: int) -> Sequence[Any]:
     return rows
 
 
-def _key(variable: Any) -> str:
+def _key(variable: Any) -> Any:
+    """What a label is known by: 1, "1", 1.0 and true are four labels. Most are text or whole numbers, as they are."""
+    kind = type(variable)
+    return variable if kind is str or kind is int else ("json", _json(variable))
+
+
+def _shown(variable: Any) -> str:
+    return _json(variable)[:100]
+
+
+def _json(variable: Any) -> str:
     try:
         return json.dumps(variable, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         raise PayloadError(f"a QUBO's variable must be JSON, not {type(variable).__name__}") from None
+
+
+def _bias(bias: Any, *labels: Any) -> float:
+    """Its place is only put into words for one that is wrong: there may be a million of them."""
+    kind = type(bias)
+    if (kind is float or kind is int) and -1e300 < bias < 1e300:
+        return float(bias)
+    return _number(bias, f"the bias of {' and '.join(_shown(label) for label in labels)}")
 
 
 def _number(value: Any, what: str) -> float:

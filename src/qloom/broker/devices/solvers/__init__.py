@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-from qloom.errors import InputError
+from qloom.errors import InputError, PayloadError
 
 # solver: modules that must be there, and the extra that brings them
 NEEDS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -36,3 +36,10 @@ def solve(solver: str, request: dict[str, Any]) -> Any:
 def seed_of(request: dict[str, Any]) -> int:
     """What samplers take: 31 bits."""
     return int(request["seed"]) % 2**31
+
+
+def check_limit(request: dict[str, Any], limit: str, value: int, what: str) -> None:
+    """Hold to a limit of the device; what a solver has compiled says more than any check before it."""
+    most = request.get("limits", {}).get(limit)
+    if most is not None and value > most:
+        raise PayloadError(f"{what.format(value)}, and the device takes up to {most} ({limit})")

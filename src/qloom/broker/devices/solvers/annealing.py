@@ -6,7 +6,7 @@ from typing import Any
 
 from qloom.broker.devices.payloads.qubo import read_qubo
 from qloom.broker.devices.solvers import seed_of
-from qloom.broker.devices.solvers.samples import samples
+from qloom.broker.devices.solvers.samples import MOST_SAMPLES, samples
 
 LARGEST = 5000  # variables: a dense problem of this size is 12.5 million couplings
 
@@ -14,6 +14,7 @@ LARGEST = 5000  # variables: a dense problem of this size is 12.5 million coupli
 def solve(request: dict[str, Any]) -> dict[str, Any]:
     """One read per shot."""
     import dimod
+    import numpy as np
     from dwave.samplers import SimulatedAnnealingSampler
 
     problem = read_qubo(request["body"])
@@ -21,8 +22,11 @@ def solve(request: dict[str, Any]) -> dict[str, Any]:
     model = dimod.BinaryQuadraticModel(dict(enumerate(problem.linear)), problem.quadratic, problem.offset, "BINARY")
     sampler: Any = SimulatedAnnealingSampler
     found = sampler().sample(model, num_reads=request["shots"], seed=seed_of(request))
+    best = found.aggregate().record  # as arrays: shots x variables of Python objects may be gigabytes
+    order = np.argsort(best.energy, kind="stable")[:MOST_SAMPLES]
+    columns = [found.variables.index(name) for name in names]
     rows = [
-        ([int(sample[name]) for name in names], energy, occurrences)
-        for sample, energy, occurrences in found.data(["sample", "energy", "num_occurrences"], sorted_by=None)
+        ([int(value) for value in best.sample[row][columns]], float(best.energy[row]), int(best.num_occurrences[row]))
+        for row in order
     ]
-    return samples(problem, rows)
+    return samples(problem, rows, shots=request["shots"])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from qloom.broker.devices.payloads.pulser import read_sequence
-from qloom.broker.devices.solvers import seed_of
+from qloom.broker.devices.solvers import check_limit, seed_of
 from qloom.errors import PayloadError
 
 LARGEST = 12  # atoms: a minute on one core; each further one doubles it
@@ -24,6 +24,8 @@ def solve(request: dict[str, Any]) -> dict[str, Any]:
         sequence = pulser.Sequence.from_abstract_repr(json.dumps(wanted))
     except Exception as error:  # Pulser has many kinds
         raise PayloadError(f"the Pulser sequence cannot be read: {str(error).splitlines()[0][:200]}") from None
+    check_limit(request, "qubits", len(sequence.register.qubit_ids), "the sequence has {} atoms")
+    check_limit(request, "max_duration_ns", sequence.get_duration(), "the sequence lasts {} ns")
     np.random.seed(seed_of(request))  # Pulser samples with the global generator
     found = simulation.QutipEmulator.from_sequence(sequence).run().sample_final_state(N_samples=request["shots"])
     counts = {str(bits): int(number) for bits, number in sorted(found.items())}

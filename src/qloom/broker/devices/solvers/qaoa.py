@@ -12,7 +12,7 @@ from typing import Any
 
 from qloom.broker.devices.payloads.openqasm3 import circuits
 from qloom.broker.devices.payloads.qubo import Qubo, read_qubo
-from qloom.broker.devices.solvers import seed_of
+from qloom.broker.devices.solvers import check_limit, seed_of
 from qloom.broker.devices.solvers.samples import samples
 from qloom.errors import PayloadError
 
@@ -25,7 +25,7 @@ def solve(request: dict[str, Any]) -> Any:
     """Samples of a QUBO, or counts of each circuit (of one circuit: its counts)."""
     if request["kind"] == "qubo":
         return _solve_qubo(request)
-    answers = [_counts(_parse(text), request) for text in circuits(request["body"])]
+    answers = [_counts(_within(_parse(text), request), request) for text in circuits(request["body"])]
     return answers if isinstance(request["body"], list) else answers[0]
 
 
@@ -72,6 +72,13 @@ def _parse(text: str) -> Any:
         return qasm3.loads(text)
     except Exception as error:  # the importer has several kinds, and raises others beside them
         raise PayloadError(f"the circuit cannot be read: {str(error).splitlines()[0][:200]}") from None
+
+
+def _within(circuit: Any, request: dict[str, Any]) -> Any:
+    check_limit(request, "qubits", circuit.num_qubits, "the circuit has {} qubits")
+    check_limit(request, "max_bits", circuit.num_clbits, "the circuit has {} classical bits")
+    check_limit(request, "max_operations", circuit.size(), "the circuit has {} operations")
+    return circuit
 
 
 def _counts(circuit: Any, request: dict[str, Any]) -> dict[str, Any]:
