@@ -22,4 +22,5 @@ if __name__ == "__main__":
     from tests.broker.service import DirectoryDevice
 
     logging.basicConfig(level=logging.INFO)
-    serve(read_config(Path(sys.argv[1])), DirectoryDevice)
+    path = Path(sys.argv[1])
+    serve(read_config(path), DirectoryDevice, lambda: read_config(path))

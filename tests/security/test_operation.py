@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -227,6 +228,37 @@ def test_a_store_of_an_older_broker_is_taken_over(tmp_path):
     with sqlite3.connect(service.store) as database:
         assert database.execute("PRAGMA user_version").fetchone()[0] > 1
         assert database.execute("SELECT used_s FROM projects WHERE name = 'physics'").fetchone() == (12.5,)
+
+
+# SIGHUP
+
+
+def log_says(service, text):
+    """Wait for a line of the log; bounded by the time limit of the test."""
+    while text not in (service.directory / "log").read_text():
+        assert service.process.poll() is None, "the broker ended"
+        time.sleep(0.02)
+
+
+def test_sighup_reads_the_config_again_and_ends_nothing(service):
+    config = service.directory / "broker.toml"
+    whole = config.read_text()
+    with SyncBrokerClient(service.address) as broker:
+        broker.drain("q")
+        waiting = broker.submit(form("waits"))["id"]
+        config.write_text(whole + 'projects = {other = {members = ["*"]}}\npoll_s = 1.0\n')
+        service.process.send_signal(signal.SIGHUP)
+        log_says(service, "these changes need a restart: poll_s")
+        assert broker.submit(form("new"))["project"] == "other"
+        config.write_text("colour = 1")
+        service.process.send_signal(signal.SIGHUP)
+        log_says(service, "nothing has changed: ")
+        config.write_text(whole)
+        service.process.send_signal(signal.SIGHUP)
+        while broker.submit(form("back"))["project"] != "default":
+            time.sleep(0.02)
+        broker.drain("q", False)
+        assert broker.result(waiting) == {"echo": "waits"}
 
 
 # Health

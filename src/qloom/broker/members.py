@@ -35,28 +35,41 @@ def projects_of(config: BrokerConfig, accounts: Mapping[str, Account]) -> list[P
 
 
 class Members:
-    """Keeps the projects in step with Slurm's associations."""
+    """Keeps projects, members and administrators in step with the config and with Slurm's associations."""
 
-    def __init__(self, config: BrokerConfig, broker: Broker, auth: Authenticator, site: SlurmSite) -> None:
+    def __init__(
+        self, config: BrokerConfig, broker: Broker, auth: Authenticator, site: SlurmSite | None = None
+    ) -> None:
         self._config, self._broker, self._auth, self._site = config, broker, auth, site
-        self._take(kept_accounts(broker.store))
+        self._accounts = kept_accounts(broker.store) if site is not None else {}
+        self._apply()
+
+    def replace(self, config: BrokerConfig) -> None:
+        """Apply a config that was read again."""
+        self._config = config
+        self._apply()
 
     async def refresh(self) -> None:
         """Ask Slurm; what it said last goes on to hold if it does not answer."""
+        if self._site is None:
+            return
         try:
-            accounts = await self._site.accounts()
+            self._accounts = await self._site.accounts()
         except Unavailable as error:
             LOG.warning("the projects stay as they were: %s", error.message)
             return
-        self._take(accounts)
-        self._broker.store.put(KEPT, json.dumps({name: asdict(account) for name, account in accounts.items()}))
+        self._apply()
+        kept = {name: asdict(account) for name, account in self._accounts.items()}
+        self._broker.store.put(KEPT, json.dumps(kept))
 
     async def keep(self) -> None:
         """Ask again and again."""
-        while True:
+        while self._site is not None:
             await asyncio.sleep(self._config.slurm.refresh_s)
             await self.refresh()
 
-    def _take(self, accounts: Mapping[str, Account]) -> None:
-        self._auth.members = {name: part.members for name, part in self._config.projects_with(accounts).items()}
-        self._broker.core.ledger.know(projects_of(self._config, accounts))
+    def _apply(self) -> None:
+        projects = self._config.projects_with(self._accounts)
+        self._auth.members = {name: part.members for name, part in projects.items()}
+        self._auth.admins = self._config.auth.admins
+        self._broker.core.ledger.know(projects_of(self._config, self._accounts))

@@ -24,6 +24,7 @@ from qloom.broker.http import make_app
 from qloom.broker.members import Members, kept_accounts, projects_of
 from qloom.broker.munge import Munge
 from qloom.broker.reading import ReaderPool
+from qloom.broker.reload import Reload
 from qloom.broker.shell import Broker
 from qloom.broker.slurm import SlurmSite
 from qloom.broker.state_hook import StateHook
@@ -34,9 +35,12 @@ from qloom.errors import InputError
 LOG = logging.getLogger("qloom.broker")
 
 
-def serve(config: BrokerConfig, make_device: MakeDevice | None = None) -> None:
-    """Serve until told to stop."""
-    asyncio.run(_serve(config, make_device or _real_device))
+def serve(
+    config: BrokerConfig, make_device: MakeDevice | None = None, read: Callable[[], BrokerConfig] | None = None
+) -> None:
+    """Serve until told to stop. `read` reads the config again, which SIGHUP asks for."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it must not end a broker that is only starting
+    asyncio.run(_serve(config, make_device or _real_device, read or (lambda: config)))
 
 
 def _real_device(values: Mapping[str, Any]) -> Device:
@@ -45,14 +49,15 @@ def _real_device(values: Mapping[str, Any]) -> Device:
     return make_device(values)
 
 
-async def _serve(config: BrokerConfig, make_device: MakeDevice) -> None:
+async def _serve(config: BrokerConfig, make_device: MakeDevice, read: Callable[[], BrokerConfig]) -> None:
     with alone(config.store_path):
         async with running(config, make_device) as broker, _readers(config) as reader:
             auth = authenticator(config)
-            if config.slurm.projects:
-                members = Members(config, broker, auth, slurm_site(config))
-                await members.refresh()
-                broker.spawn(members.keep())
+            members = Members(config, broker, auth, slurm_site(config) if config.slurm.projects else None)
+            await members.refresh()
+            broker.spawn(members.keep())
+            reload = Reload(config, read, broker, members)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
             app = make_app(
                 broker,
                 auth,

@@ -30,7 +30,7 @@ def add_to(parent: typer.Typer) -> None:
 
 @app.command()
 def serve(config: ConfigFile = None, quiet: Quiet = False) -> None:
-    """Serve until told to stop; what was accepted outlives a crash."""
+    """Serve until told to stop; what was accepted outlives a crash. SIGHUP reads the config again."""
     from qloom.broker.config import read_config
     from qloom.broker.extra import require_extra
 
@@ -41,7 +41,7 @@ def serve(config: ConfigFile = None, quiet: Quiet = False) -> None:
         level=logging.WARNING if quiet else logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    serve_broker(read_config(config))
+    serve_broker(read_config(config), read=lambda: read_config(config))
 
 
 @app.command()
