@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
 import socket
 import subprocess
@@ -28,11 +29,13 @@ class Service:
             "store": str(self.store),
             "devices": [{"name": "q", "directory": str(self.tasks), "dies": str(self.dies)}],
             "limits": {"requests_per_s": 1e6, "burst": 1e6},
+            "auth": {"admins": [pwd.getpwuid(os.geteuid()).pw_name]},
             **values,
         }
         self.listen = config["listen"][0]
         (directory / "broker.toml").write_text(toml(config))
         self.process: subprocess.Popen | None = None
+        self.prefix: list[str] = []  # of the command, such as `prlimit --nofile=64`
 
     @property
     def address(self) -> str:
@@ -51,7 +54,7 @@ class Service:
 
     def start(self) -> None:
         with open(self.directory / "log", "a") as log:
-            command = [sys.executable, "-m", self.module, str(self.directory / "broker.toml")]
+            command = [*self.prefix, sys.executable, "-m", self.module, str(self.directory / "broker.toml")]
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
         deadline_s = time.monotonic() + 60
         while time.monotonic() < deadline_s:

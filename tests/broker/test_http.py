@@ -145,7 +145,7 @@ def test_too_large_and_too_often(tmp_path):
             yield b"x" * 100
 
     async def main():
-        limits = {"max_bytes": 2000, "requests_per_s": 0.001, "burst": 4}
+        limits = {"max_bytes": 2000, "requests_per_s": 0.001, "burst": 6}  # those that are too large count
         async with service(tmp_path, **limits) as (broker, client, _app), client("ann") as ann, client("bob") as bob:
             assert is_problem(await ann.post("/v1/tasks", json=form("x" * 3000)), 413, "TooLarge")
             assert is_problem(await ann.post("/v1/tasks", content=chunks()), 413, "TooLarge")

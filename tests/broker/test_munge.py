@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from qloom.broker.auth import Authenticator
+from qloom.broker.auth import Authenticator, RequestHead
 from qloom.broker.munge import LIBRARY, Munge, statement
 from qloom.broker.problems import Unauthenticated
 from qloom.errors import InputError
@@ -65,7 +65,12 @@ def encode_as(uid: int, socket: Path, text: bytes) -> str:
 
 
 def ask(auth: Authenticator, credential: str, path: str = "/v1/tasks", body: bytes = b"{}", method: str = "POST"):
-    return asyncio.run(auth.caller({"method": method, "client": None}, f"MUNGE {credential}", path, body))
+    async def identify():
+        identity = await auth.identify(RequestHead(method, path, None, f"MUNGE {credential}"))
+        identity.verify_body(body)
+        return identity.caller
+
+    return asyncio.run(identify())
 
 
 @needs_munge
@@ -130,11 +135,11 @@ def test_the_client_speaks_munge(munge, tmp_path, monkeypatch):
         clock = ServiceClock()
         broker = broker_on([FakeDevice(Vendor(clock))], tmp_path / "s.db", clock)
         await broker.start()
-        app = make_app(broker, Authenticator(("munge",), munge=lib))
+        app = make_app(broker, Authenticator(("munge",), admins=("root",), munge=lib))
         transport = Transport("http://b", munge=lib, http=httpx.ASGITransport(app))
         async with BrokerClient(transport=transport) as client:
             assert await client.run(form(3)) == {"echo": 3}
-            assert (await client.drain("q"))["up"] is False  # root runs this broker
+            assert (await client.drain("q"))["up"] is False
         monkeypatch.setenv("QLOOM_BROKER_MUNGE", str(socket))
         async with BrokerClient(transport=Transport("http://b", http=httpx.ASGITransport(app))) as client:
             assert (await client.drain("q", False))["up"] is True

@@ -15,6 +15,7 @@ from schemathesis import GenerationMode  # noqa: E402
 
 from qloom.broker.auth import Authenticator  # noqa: E402
 from qloom.broker.clock import ServiceClock  # noqa: E402
+from qloom.broker.config import LimitsPart  # noqa: E402
 from qloom.broker.http import make_app  # noqa: E402
 from tests.broker.fakes import FakeDevice, Vendor, broker_on  # noqa: E402
 
@@ -35,7 +36,7 @@ def api(tmp_path_factory):
         clock = ServiceClock()
         broker = broker_on([FakeDevice(Vendor(clock))], tmp_path_factory.mktemp("schema") / "s.db", clock)
         await broker.start()
-        return broker, make_app(broker, Authenticator(("none",)), requests_per_s=1e9, burst=1e9)
+        return broker, make_app(broker, Authenticator(("none",)), LimitsPart(requests_per_s=1e9, burst=1e9))
 
     broker, inner = there(start()).result()
 

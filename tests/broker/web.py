@@ -8,6 +8,7 @@ import httpx
 
 from qloom.broker.auth import Authenticator
 from qloom.broker.clock import ServiceClock
+from qloom.broker.config import LimitsPart
 from qloom.broker.http import make_app
 from qloom.broker.tokens import Tokens
 from tests.broker.fakes import FakeDevice, Vendor, broker_on
@@ -25,7 +26,7 @@ async def service(tmp_path, *, start=True, specs=None, projects=(), device=None,
         "bob": tokens.add("bob", ["chemistry"]),
         "root": tokens.add("root", ["site"], admin=True),
     }
-    app = make_app(broker, Authenticator(("token",), tokens), **limits)
+    app = make_app(broker, Authenticator(("token",), tokens), LimitsPart(**limits))
 
     def client(user=None, **headers):
         if user is not None:

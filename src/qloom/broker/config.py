@@ -22,6 +22,7 @@ from qloom.journal.home import home
 MakeDevice = Callable[[Mapping[str, Any]], Device]
 
 Count = Annotated[int, Field(ge=0)]
+OneOrMore = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -66,13 +67,45 @@ class PromisePart(Part):
 
 
 class LimitsPart(Part):
-    """`[limits]`: what one request and one user may ask for, and how long things are kept."""
+    """`[limits]`: what one request, one user and one peer may ask for, and how long things are kept.
+
+    A peer is a user at the other end of the unix socket, or an address: the users of a login node are one peer there.
+    """
 
     max_bytes: Annotated[int, Field(ge=1024, le=2**30)] = Field(
         default=10 * 2**20, description="Bytes of one request; a larger one is answered with 413."
     )
     requests_per_s: Positive = Field(default=200.0, description="Requests a second of one user, on average.")
     burst: Positive = Field(default=1000.0, description="Requests that one user may send at once after a quiet time.")
+    requests_at_once: OneOrMore = Field(
+        default=1000, description="Requests of one user that are being answered, also those that wait for a task."
+    )
+    streams: OneOrMore = Field(default=32, description="Streams of events that one user may have open.")
+    body_bytes: OneOrMore = Field(
+        default=256 * 2**20, description="Bytes of all requests that are being read or answered; others wait in line."
+    )
+    user_body_bytes: OneOrMore = Field(default=64 * 2**20, description="The same, of one user.")
+    failures_per_s: Positive = Field(
+        default=5.0, description="Wrong credentials a second of one peer that are answered with 401; more with 429."
+    )
+    failures_burst: Positive = Field(default=100.0, description="Wrong credentials of one peer after a quiet time.")
+    connections: OneOrMore = Field(
+        default=4000, description="Open connections; fewer if the process may not open as many files."
+    )
+    peer_connections: OneOrMore = Field(
+        default=1000, description="Connections of one peer that is no trusted proxy; at most three quarters of all."
+    )
+    reserved_files: Count = Field(
+        default=100, description="Open files that are kept for devices, the store and commands."
+    )
+    header_s: Positive = Field(default=10.0, description="Seconds for the header of a request to arrive.")
+    body_s: Positive = Field(
+        default=60.0, description="Seconds for its body, including the wait for room in `body_bytes`."
+    )
+    idle_s: Positive = Field(default=5.0, description="Seconds that a connection may wait for its next request.")
+    stalled_s: Positive = Field(
+        default=30.0, description="Seconds that a client may take to read the next 64 KiB of an answer."
+    )
     max_jobs: Count | None = Field(
         default=None, description="Hybrid jobs that may have sessions or tasks at once, over all projects."
     )
@@ -101,7 +134,15 @@ class AuthPart(Part):
         default=("token", "peer"), description="Credentials that are accepted."
     )
     admins: tuple[str, ...] = Field(
-        default=(), description="User names of administrators, besides root and the broker's own user."
+        default=(),
+        description="User names of administrators. The broker's own user is one too, root only if it is named.",
+    )
+    proxies: tuple[str, ...] = Field(
+        default=(),
+        description="Users, user ids, addresses or networks of proxies that may name the user whom they serve.",
+    )
+    proxy_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")] = Field(
+        default="X-Remote-User", description="The header in which they do."
     )
     munge_socket: str | None = Field(default=None, description="The socket of munged, if it is not the usual one.")
     tokens: Path | None = Field(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
@@ -15,13 +14,14 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from qloom.broker.auth import Authenticator
+from qloom.broker.config import AuthPart, LimitsPart
 from qloom.broker.forms import Name, Problem, SessionForm, SharesForm, TaskForm
-from qloom.broker.gate import Gate, Rate, problem
 from qloom.broker.health import health
 from qloom.broker.metrics import Metrics
 from qloom.broker.problems import status_of
 from qloom.broker.reading import LoopReader, TaskReader, WrongForm
 from qloom.broker.records import Caller, hold_named
+from qloom.broker.server.gate import Gate, problem
 from qloom.broker.shell import Broker
 from qloom.errors import QloomError
 from qloom.version import __version__
@@ -43,7 +43,7 @@ async def _caller(request: Request) -> Caller:
 
 Who = Annotated[Caller, Depends(_caller)]
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem} for status in (400, 401, 403, 404, 409, 413, 422, 429, 507)
+    status: {"model": Problem} for status in (400, 401, 403, 404, 408, 409, 413, 422, 429, 503, 507)
 }
 
 
@@ -56,20 +56,13 @@ TASK_BODY: dict[str, Any] = {
 def make_app(
     broker: Broker,
     auth: Authenticator,
-    *,
-    max_bytes: int = 10 * 2**20,
-    requests_per_s: float = 200.0,
-    burst: float = 1000.0,
+    limits: LimitsPart | None = None,
+    proxy_header: str = AuthPart().proxy_header,
     reader: TaskReader | None = None,
 ) -> FastAPI:
     """The service around a broker that was started; `reader` reads the bodies of submissions."""
     app = FastAPI(title="qloom broker", version=__version__, docs_url=None, redoc_url=None, responses=PROBLEMS)
-    app.add_middleware(
-        Gate,
-        auth=auth,
-        rate=Rate(requests_per_s, burst, time.monotonic),
-        max_bytes=max_bytes,
-    )
+    app.add_middleware(Gate, auth=auth, limits=limits or LimitsPart(), proxy_header=proxy_header)
     _tell_errors(app)
     _tasks(app, broker, reader or LoopReader())
     _sessions(app, broker)

@@ -7,7 +7,9 @@ QloomError
 │   │   ├── Conflict        409: a key that was used for something else
 │   │   ├── Forbidden       403: known, but not allowed
 │   │   └── TooManyRequests 429
+│   ├── Malformed           400: a request that two programs could read differently
 │   ├── TooLarge            413
+│   ├── TooSlow             408: the rest of a request did not come in time
 │   └── Unauthenticated     401: no credential, or a wrong one
 ├── StoreFull               507: it could not be made durable, so it was not accepted
 ├── Unavailable             503: something that the broker needs does not answer now
@@ -39,6 +41,14 @@ class TooLarge(InputError):
     """A request that is larger than the broker's limit."""
 
 
+class Malformed(InputError):
+    """A request that two programs could read differently."""
+
+
+class TooSlow(InputError):
+    """A request whose rest did not come in time."""
+
+
 class Unauthenticated(InputError):
     """No credential, or one that is wrong, old or was used before."""
 
@@ -61,6 +71,8 @@ STATUS: dict[type[QloomError], int] = {  # the most particular first
     Conflict: 409,
     TooManyRequests: 429,
     TooLarge: 413,
+    TooSlow: 408,
+    Malformed: 400,
     Unauthenticated: 401,
     StoreFull: 507,
     Unavailable: 503,

@@ -37,7 +37,8 @@ class Caller:
     def require_admin(self) -> None:
         """Refuse who does not run the site."""
         if not self.admin:
-            raise Forbidden(f"user {self.user} does not run this broker", hint="ask an administrator")
+            hint = "ask an administrator, whom [auth] admins in the broker's config names"
+            raise Forbidden(f"user {self.user} does not run this broker", hint=hint)
 
 
 @dataclass(frozen=True)

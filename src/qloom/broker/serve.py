@@ -5,32 +5,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
+import math
 import signal
 import socket
-import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from fastapi import FastAPI
 
-from qloom.broker.auth import PEER, Authenticator
+from qloom.broker.auth import Authenticator
 from qloom.broker.clock import ServiceClock
-from qloom.broker.config import BrokerConfig, MakeDevice, devices_of, split_address
+from qloom.broker.config import BrokerConfig, LimitsPart, MakeDevice, devices_of
 from qloom.broker.devices.base import Device
 from qloom.broker.http import make_app
 from qloom.broker.members import Members, kept_accounts, projects_of
 from qloom.broker.munge import Munge
 from qloom.broker.reading import ReaderPool
 from qloom.broker.reload import Reload
+from qloom.broker.server.connections import Connections, Listener
+from qloom.broker.server.limits import SparseLines
+from qloom.broker.server.listen import listening
+from qloom.broker.server.peers import Client, Proxies, proxies_named
+from qloom.broker.server.protocol import HttpProtocol
 from qloom.broker.shell import Broker
 from qloom.broker.slurm import SlurmSite
 from qloom.broker.state_hook import StateHook
 from qloom.broker.store_file import alone, open_store
 from qloom.broker.tokens import Tokens
-from qloom.errors import InputError
 
 LOG = logging.getLogger("qloom.broker")
 
@@ -50,7 +52,7 @@ def _real_device(values: Mapping[str, Any]) -> Device:
 
 
 async def _serve(config: BrokerConfig, make_device: MakeDevice, read: Callable[[], BrokerConfig]) -> None:
-    with alone(config.store_path):
+    with alone(config.store_path), listening(config.addresses, config.socket_mode) as sockets:
         async with running(config, make_device) as broker, _readers(config) as reader:
             auth = authenticator(config)
             members = Members(config, broker, auth, slurm_site(config) if config.slurm.projects else None)
@@ -58,35 +60,42 @@ async def _serve(config: BrokerConfig, make_device: MakeDevice, read: Callable[[
             broker.spawn(members.keep())
             reload = Reload(config, read, broker, members)
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
-            app = make_app(
-                broker,
-                auth,
-                max_bytes=config.limits.max_bytes,
-                requests_per_s=config.limits.requests_per_s,
-                burst=config.limits.burst,
-                reader=reader,
-            )
-            sockets = [_listen(address, config.socket_mode) for address in config.addresses]
-            options = uvicorn.Config(
-                app,
-                http=_PeerProtocol,
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,  # nobody may say that they are somebody else
-                server_header=False,
-                lifespan="off",
-                timeout_graceful_shutdown=5,
-            )
+            app = make_app(broker, auth, config.limits, config.auth.proxy_header, reader)
+            for name in ("uvicorn.error", "asyncio", "qloom.broker.server"):
+                logging.getLogger(name).addFilter(SparseLines())  # what strangers can make happen
             LOG.info("listening on %s", ", ".join(config.addresses))
-            await _Server(options, broker.feed.close).serve(sockets=sockets)
+            await _Server(app, config.limits, auth.proxies, broker.feed.close).serve(sockets=sockets)
 
 
 class _Server(uvicorn.Server):
     """Ends the streams of events when it is told to stop: they would keep it from ending."""
 
-    def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._end_streams = end_streams
+    def __init__(self, app: FastAPI, limits: LimitsPart, proxies: Proxies, end_streams: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="h11",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,  # nobody may say that they are somebody else
+                server_header=False,
+                lifespan="off",
+                timeout_keep_alive=math.ceil(limits.idle_s),
+                timeout_graceful_shutdown=5,
+            )
+        )
+        self._limits, self._proxies, self._end_streams = limits, proxies, end_streams
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections within the limits, which the servers of asyncio do not have."""
+        connections = Connections(self._limits, self._proxies)
+
+        def protocol(client: Client | None, closed: Callable[[], None]) -> HttpProtocol:
+            return HttpProtocol(self.config, self.server_state, self._limits, client, closed)
+
+        self.servers = [Listener(one, connections, protocol) for one in sockets or []]  # type: ignore[misc]
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -156,36 +165,5 @@ def authenticator(config: BrokerConfig) -> Authenticator:
         {name: part.members for name, part in config.projects_with({}).items()},
         config.auth.admins,
         Munge(socket=config.auth.munge_socket) if "munge" in methods else None,
+        proxies_named(config.auth.proxies),
     )
-
-
-def _listen(address: str, mode: int) -> socket.socket:
-    try:
-        if not address.startswith("unix:"):
-            host, port = split_address(address)
-            family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            listener = socket.socket(family, kind, protocol)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(place)
-            return listener
-        path = Path(address.removeprefix("unix:"))
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)  # the lock on the store says that nobody else listens there
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(str(path))
-        os.chmod(path, mode)
-        return listener
-    except OSError as error:
-        raise InputError(f"cannot listen on {address}: {error.strerror or error}") from None
-
-
-class _PeerProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """Tells who is at the other end of a unix socket, in the place of a client's address."""
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        peer = transport.get_extra_info("socket")
-        if peer is not None and peer.family == socket.AF_UNIX:
-            size = struct.calcsize("3i")
-            _pid, uid, _gid = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-            self.client = (PEER, uid)

@@ -25,6 +25,7 @@ except ModuleNotFoundError:
 
 LOG = logging.getLogger("qloom.broker")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+AGAIN = (408, 429, 502, 503)  # the broker is busy, or is being restarted behind a proxy
 PATIENCE_S = 5.0  # after that, whoever waits is told why
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # a connection costs more than a task
 
@@ -109,7 +110,7 @@ class Transport:
                     self._told = True
             else:
                 self._told = False
-                if response.status_code not in (429, 502, 503) or time.monotonic() + pause_s > deadline_s:
+                if response.status_code not in AGAIN or time.monotonic() + pause_s > deadline_s:
                     return _read(response)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

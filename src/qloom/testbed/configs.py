@@ -170,7 +170,8 @@ def broker_toml(directory: Path, settings: Settings) -> str:
         f"store = {json.dumps(str(directory / 'broker' / 'broker.db'))}",
         "devices = [{kind = 'annealing', name = 'qpu'}]",
         f"promise = {{shares = {settings.vqpus}}}",
-        f"auth = {{methods = ['peer', 'munge'], munge_socket = {json.dumps(f'{directory}/run/munge.sock')}}}",
+        f"auth = {{methods = ['peer', 'munge'], admins = [{json.dumps(user_name())}], "
+        f"munge_socket = {json.dumps(f'{directory}/run/munge.sock')}}}",
         f"hook = {json.dumps([*THIS_QLOOM, 'slurm', 'device-state', '--quiet'])}",
         "poll_s = 1.0",
         "",

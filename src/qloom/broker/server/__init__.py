@@ -1,0 +1,1 @@
+"""The broker's front door: sockets, connections and requests, up to where the API answers."""

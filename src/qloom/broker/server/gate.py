@@ -1,0 +1,195 @@
+"""Before a request is parsed: whether it can be read in one way only, who sent it, how often they ask, how much.
+
+The order matters. The header decides who asks; only then is a body read, with a deadline and within the memory that
+this user and all users together may take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+from qloom.broker.auth import Authenticator, RequestHead
+from qloom.broker.config import LimitsPart
+from qloom.broker.problems import (
+    Malformed,
+    TooLarge,
+    TooManyRequests,
+    TooSlow,
+    Unauthenticated,
+    Unavailable,
+    status_of,
+)
+from qloom.broker.server.framing import check_request
+from qloom.broker.server.limits import ByteBudget, Rate, Slots
+from qloom.broker.server.peers import peer_of
+from qloom.errors import QloomError
+
+OPEN_PATHS = ("/healthz", "/metrics", "/openapi.json")  # they tell nothing of anybody
+STREAMS = "/v1/events"
+FORWARDED = (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip")
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Gate:
+    """The outermost layer of the service."""
+
+    def __init__(self, app: App, auth: Authenticator, limits: LimitsPart, proxy_header: str) -> None:
+        self._app, self._auth, self._limits = app, auth, limits
+        self._proxy_header = proxy_header.lower().encode()
+        self._rate = Rate(limits.requests_per_s, limits.burst, time.monotonic)
+        self._failures = Rate(limits.failures_per_s, limits.failures_burst, time.monotonic, "wrong credentials")
+        self._requests = Slots(limits.requests_at_once)
+        self._streams = Slots(limits.streams)
+        self._bytes = ByteBudget(
+            max(limits.body_bytes, limits.max_bytes), max(limits.user_body_bytes, limits.max_bytes)
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through with `scope["caller"]` set, or answer it here."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        async with contextlib.AsyncExitStack() as held:
+            try:
+                body = await self._admit(scope, receive, held)
+            except QloomError as error:
+                await answer(send, error)
+                return
+            if body is not None:
+                await self._app(scope, _replay(body, receive), send)
+
+    async def _admit(self, scope: Scope, receive: Receive, held: contextlib.AsyncExitStack) -> bytes | None:
+        """The body of a request that may pass, or None if whoever sent it has gone; what it uses is in `held`."""
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        check_request(raw, scope["http_version"], scope["headers"], (self._proxy_header,))
+        headers = dict(scope["headers"])
+        peer = peer_of(scope.get("client"))
+        if scope["path"] in OPEN_PATHS:
+            self._rate.take(peer)
+            return b""
+        with self._counted_failures(peer):
+            identity = await self._auth.identify(self._head(scope, raw, headers))
+        user = identity.caller.user
+        self._rate.take(user)
+        held.enter_context(self._requests.held(user, "requests"))
+        if scope["path"] == STREAMS:
+            held.enter_context(self._streams.held(user, "streams of events"))
+        body = await self._body(user, headers, receive, held)
+        if body is not None:
+            with self._counted_failures(peer):
+                identity.verify_body(body)
+            scope["caller"] = identity.caller
+        return body
+
+    def _head(self, scope: Scope, raw_path: bytes, headers: Mapping[bytes, bytes]) -> RequestHead:
+        query: bytes = scope.get("query_string", b"")
+        target = raw_path + (b"?" + query if query else b"")
+        given, named = headers.get(b"authorization"), headers.get(self._proxy_header)
+        return RequestHead(
+            str(scope["method"]),
+            target.decode("latin-1"),
+            scope.get("client"),
+            None if given is None else given.decode("latin-1"),
+            None if named is None else named.decode("latin-1"),
+            any(name in headers for name in FORWARDED),
+        )
+
+    @contextlib.contextmanager
+    def _counted_failures(self, peer: str) -> Iterator[None]:
+        """Answer a peer's wrong credentials with 429 once there were too many; its right ones are always taken."""
+        try:
+            yield
+        except Unauthenticated:
+            self._failures.take(peer)
+            raise
+
+    async def _body(
+        self, user: str, headers: Mapping[bytes, bytes], receive: Receive, held: contextlib.AsyncExitStack
+    ) -> bytes | None:
+        size = self._size(headers)
+        if size == 0:
+            return await _read(receive, 0)
+        within_s = self._limits.body_s
+        deadline_s = asyncio.get_running_loop().time() + within_s
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await held.enter_async_context(self._bytes.reserved(user, size))
+        except TimeoutError:
+            raise Unavailable("the broker reads too many requests at once", hint="send it again later") from None
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                return await _read(receive, self._limits.max_bytes)
+        except TimeoutError:
+            raise TooSlow(f"the request did not arrive within {within_s:g} s", hint="send it again") from None
+
+    def _size(self, headers: Mapping[bytes, bytes]) -> int:
+        """Bytes of the body, or the most that it may have if it does not say."""
+        if b"transfer-encoding" in headers:
+            return self._limits.max_bytes
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > self._limits.max_bytes:
+            raise _too_large(self._limits.max_bytes)
+        return int(length)
+
+
+async def _read(receive: Receive, max_bytes: int) -> bytes | None:
+    """The whole body, or None if the sender has gone."""
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        size += len(message.get("body", b""))
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _too_large(max_bytes: int) -> TooLarge:
+    return TooLarge(f"a request may have {max_bytes} bytes at most", hint="send a smaller payload")
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    sent = False
+
+    async def again() -> Message:
+        nonlocal sent
+        if sent:
+            return await receive()
+        sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+async def answer(send: Send, error: QloomError) -> None:
+    """An error as JSON. After one that leaves in doubt where the next request begins, the connection is closed."""
+    body = json.dumps(problem(error)).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if isinstance(error, Unauthenticated):
+        headers.append((b"www-authenticate", b"Bearer"))
+    if isinstance(error, TooManyRequests | Unavailable):
+        headers.append((b"retry-after", b"1"))
+    if isinstance(error, Malformed | TooSlow):
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status_of(error), "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def problem(error: QloomError) -> dict[str, str | None]:
+    """What every error looks like."""
+    return {"error": type(error).__name__, "message": error.message, "hint": error.hint}
