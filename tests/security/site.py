@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 
-from qloom.broker.config import config_from
+from qloom.broker.config import LimitsPart, config_from
 from qloom.broker.devices.factory import make_device
 from qloom.broker.http import make_app
 from qloom.broker.serve import authenticator, running
@@ -27,7 +27,7 @@ async def site(tmp_path, *, make=make_device, **values):
     made = {user: tokens.add(user, projects) for user, projects in USERS.items()}
     made["root"] = tokens.add("root", [], admin=True)
     async with running(config, make) as broker:
-        app = make_app(broker, authenticator(config), requests_per_s=1e6, burst=1e6)
+        app = make_app(broker, authenticator(config), LimitsPart(requests_per_s=1e6, burst=1e6))
 
         def client(user):
             headers = {"Authorization": f"Bearer {made[user]}"}
