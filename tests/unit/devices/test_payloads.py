@@ -122,8 +122,8 @@ def test_reading_takes_linear_time():
         *("/*" * 500_000, "ctrl @ " * 200_000, "pow(" * 300_000, "(" * 500_000, '"' * 999_999, "x" * 1_000_000),
         *("\n" * 1_000_000, "ctrl" + " " * 1_000_000, "x q;" * 200_000, "1" * 1_000_000, "q[" + "1" * 999_999 + "]"),
     ]
-    began = time.monotonic()
+    began = time.process_time()
     for text in nasty:
         with pytest.raises(PayloadError):
             read_circuit("OPENQASM 3.0;" + text)
-    assert time.monotonic() - began < 15
+    assert time.process_time() - began < 300, "quadratic time would be hours"

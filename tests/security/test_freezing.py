@@ -1,0 +1,200 @@
+"""Large requests are read beside the event loop: the broker serves everybody else meanwhile.
+
+Nothing here depends on how fast the machine is. The process that reads is stopped, and whatever is answered meanwhile
+was answered without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from qloom.broker.devices.envelope import Envelope
+from qloom.broker.problems import TooManyRequests
+from qloom.broker.reading import ReaderPool
+from qloom.broker.records import Order
+from tests.security.served import serve
+
+LARGE = {"kind": "qubo", "body": {"linear": [[i, 1.0] for i in range(3000)]}, "device": "anneal", "shots": 1}
+HEAD = 'OPENQASM 3.0;\ninclude "stdgates.inc";\nqubit[2] q;\nbit[2] c;\n'
+CIRCUIT = HEAD + "x q[0];\n" * 450_000 + "c = measure q;"
+CONFIG = """
+limits.check_processes = 1
+promise = { longest_s = 1.0, promised_wait_s = 2.0 }
+[[devices]]
+kind = "annealing"
+name = "anneal"
+set_up_s = 0
+per_shot_s = 0
+"""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory):
+    with serve(tmp_path_factory.mktemp("freezing"), CONFIG) as served:
+        yield served
+
+
+@contextlib.contextmanager
+def stopped(pid):
+    """A process that reads nothing for a while."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+class Post(threading.Thread):
+    """A request that is not waited for."""
+
+    def __init__(self, broker, body) -> None:
+        super().__init__(daemon=True)
+        self.broker, self.body, self.answer = broker, body, None
+        self.start()
+
+    def run(self) -> None:
+        with self.broker.client() as http:
+            self.answer = http.post("/v1/tasks", json=self.body)
+
+    def wait(self):
+        self.join(120)
+        return self.answer
+
+
+def reader(broker) -> int:
+    """The one process that reads; a broker starts it before it serves, and anew when it died."""
+    while not (found := broker.children("qloom.broker.reading")):
+        time.sleep(0.02)
+    return found[0]
+
+
+def cpu_s(pid) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_others_are_served_while_a_large_payload_is_read(broker):
+    assert broker.post(LARGE).status_code == 201  # the process is warm
+    with stopped(reader(broker)):
+        large = Post(broker, LARGE)
+        session = broker.post({"device": "anneal"}, "/v1/sessions?wait=60").json()
+        assert session["state"] == "open"
+        for _ in range(20):
+            assert broker.http.get("/healthz").status_code == 200
+            task = {"kind": "delay", "body": None, "seconds": 0.0, "session": session["id"]}
+            assert broker.post(task, "/v1/tasks?wait=60").json()["state"] == "done"
+        assert large.answer is None, "nobody can have read it"
+    assert large.wait().status_code == 201
+    broker.http.delete(f"/v1/sessions/{session['id']}")
+
+
+def test_the_broker_itself_reads_nothing_large(broker):
+    """Neither what is submitted nor what is answered: with a process beside it, it has less to do than that one."""
+    body = {**LARGE["body"], "quadratic": [[i % 3000, (i + 1 + i // 3000) % 3000, 0.5] for i in range(60_000)]}
+    content = json.dumps({**LARGE, "body": body}).encode()
+    broker.http.post("/v1/devices/anneal/drain")
+    pid = reader(broker)
+    before = cpu_s(broker.pid), cpu_s(pid)
+    made = [broker.post(content).json()["id"] for _ in range(5)]
+    used = cpu_s(broker.pid) - before[0], cpu_s(pid) - before[1]
+    for task in made:
+        broker.http.delete(f"/v1/tasks/{task}")
+    broker.http.post("/v1/devices/anneal/resume")
+    assert used[0] < used[1] / 2, used
+
+
+def test_a_reader_that_died_is_replaced_and_nothing_was_accepted(broker):
+    pid = reader(broker)
+    with stopped(pid):
+        large = Post(broker, LARGE)
+        assert broker.http.get("/healthz").status_code == 200
+        os.kill(pid, signal.SIGKILL)
+    assert large.wait().status_code in (201, 503)  # it may have come after the death, and found the next process
+    assert broker.post(LARGE).status_code == 201
+    assert reader(broker) != pid
+
+
+def test_a_payload_that_takes_too_long_to_read_is_refused(tmp_path):
+    config = 'limits.check_cpu_s = 0.01\n[[devices]]\nkind = "qaoa"\nname = "gates"\n'
+    with serve(tmp_path, config) as broker:
+        answer = broker.post({"kind": "openqasm3", "body": CIRCUIT, "device": "gates"})
+        assert answer.status_code == 422
+        assert "limits.check_cpu_s" in answer.json()["message"]
+        small = {"kind": "openqasm3", "body": CIRCUIT.replace("x q[0];\n", ""), "device": "gates", "seconds": 0.0}
+        assert broker.post(small).status_code == 201
+
+
+def test_forms_are_refused_alike_however_large_they_are(broker):
+    for padding in ("", "x" * 50_000):
+        wrong = broker.post({**LARGE, "body": padding, "shots": 0})
+        assert (wrong.status_code, wrong.json()["message"]) == (
+            422,
+            "body.shots: Input should be greater than or equal to 1",
+        )
+        assert broker.post(b'{"kind": "' + padding.encode()).status_code == 422
+        typed = broker.http.post("/v1/tasks", content=json.dumps({**LARGE, "body": padding}).encode())
+        assert typed.status_code == 422
+        assert "Content-Type" in typed.json()["message"]
+        key = {**LARGE, "options": {"note": padding}, "key": f"key{len(padding)}"}
+        first, again = broker.post(key).json(), broker.post(key).json()
+        assert first["id"] == again["id"]
+        assert broker.post({**key, "shots": 2}).status_code == 409
+
+
+class Desk(ReaderPool):
+    """A pool whose one process answers when it is told to."""
+
+    def __init__(self, **options) -> None:
+        super().__init__(processes=1, **options)
+        self.done: list[str] = []
+        self.go = asyncio.Semaphore(0)
+
+    async def _ask(self, child, body, key):
+        await self.go.acquire()
+        self.done.append(key)
+        return Order(Envelope("delay", None), key=key)
+
+
+def test_users_take_turns():
+    async def main():
+        pool = Desk()
+        body = b" " * 10_000
+        work = [asyncio.ensure_future(pool.read("ann", body, f"ann{n}")) for n in range(4)]
+        await asyncio.sleep(0)
+        work.append(asyncio.ensure_future(pool.read("bob", body, "bob0")))
+        await asyncio.sleep(0)
+        work[2].cancel()  # whoever has gone takes no turn
+        for _ in range(4):
+            pool.go.release()
+        await asyncio.gather(*work, return_exceptions=True)
+        assert pool.done == ["ann0", "ann1", "bob0", "ann3"]
+        await pool.close()
+
+    asyncio.run(main())
+
+
+def test_what_waits_to_be_read_is_bounded():
+    async def main():
+        pool = Desk(waiting_bytes=100_000)
+        first = asyncio.ensure_future(pool.read("ann", b" " * 60_000, "a"))
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyRequests):
+            await pool.read("bob", b" " * 60_000, "b")
+        pool.go.release()
+        await first
+        pool.go.release()
+        await pool.read("bob", b" " * 60_000, "b")
+        assert pool.done == ["a", "b"]
+        await pool.close()
+
+    asyncio.run(main())
