@@ -143,12 +143,13 @@ def answer(connection: socket.socket) -> tuple[int, bytes]:
     return status, file.read(length)
 
 
-def ask(connection: socket.socket, request: bytes) -> list[tuple[int, bytes]]:
-    """Send some bytes and nothing more; all answers to them."""
+def ask(connection: socket.socket, request: bytes, hang_up: bool = True) -> list[tuple[int, bytes]]:
+    """Send some bytes and nothing more; all answers to them. A broker that has work to do sees that we hang up."""
     with connection:
         with contextlib.suppress(ConnectionResetError, BrokenPipeError):
             connection.sendall(request)
-            connection.shutdown(socket.SHUT_WR)
+            if hang_up:
+                connection.shutdown(socket.SHUT_WR)
         return answers(connection)
 
 

@@ -61,7 +61,14 @@ def make_app(
     reader: TaskReader | None = None,
 ) -> FastAPI:
     """The service around a broker that was started; `reader` reads the bodies of submissions."""
-    app = FastAPI(title="qloom broker", version=__version__, docs_url=None, redoc_url=None, responses=PROBLEMS)
+    app = FastAPI(
+        title="qloom broker",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        responses=PROBLEMS,
+        redirect_slashes=False,
+    )
     app.add_middleware(Gate, auth=auth, limits=limits or LimitsPart(), proxy_header=proxy_header)
     _tell_errors(app)
     _tasks(app, broker, reader or LoopReader())
