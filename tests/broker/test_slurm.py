@@ -43,6 +43,7 @@ SQUEUE = {
     "6": f"6|{ME}|RUNNING|cpu=1,node=1,billing=1,gres/qpubits=8,gres/qpu:fast=8|N/A|\n",
     "7": f"7|{ME}|RUNNING|cpu=1,node=1,billing=1,gres/qpu=2,gres/qpu:helmi=2|N/A|\n",
     "8": f"8|{ME}|RUNNING|cpu=1,node=1,billing=1,gres/qpu=3,gres/qpu:helmi=1|N/A|\n",
+    "9": f"9|{ME}|PENDING|cpu=1,node=1,billing=1,gres/qpu=1|N/A|\n",
 }
 WHO = Caller("me", ("physics",), uid=ME)
 
@@ -99,15 +100,17 @@ def test_shares_of_one_qpu_are_not_those_of_another():
 
 def test_a_job_is_the_callers_own_and_runs(site):
     async def main():
-        assert await site.shares_of(WHO, "1", "q", alone=True) == 2
-        assert await site.shares_of(WHO, "2", "q", alone=True) == 1  # a job of two components
+        assert await site.shares_of(WHO, "1", "q", alone=True) == ("1", 2)
+        assert await site.shares_of(WHO, "2", "q", alone=True) == ("2", 1)  # a job of two components
         known_by_name = Caller(getpass.getuser())  # a token
-        assert await site.shares_of(known_by_name, "1", "q", alone=True) == 2
+        assert await site.shares_of(known_by_name, "1", "q", alone=True) == ("1", 2)
         for job in ("4", "99"):  # somebody else's, and none at all: nobody is told which
             with pytest.raises(Forbidden, match=f"user me has no Slurm job {job}"):
                 await site.shares_of(WHO, job, "q", alone=True)
         with pytest.raises(Refused, match="job 5 does not run: it is CANCELLED"):
             await site.shares_of(WHO, "5", "q", alone=True)
+        with pytest.raises(Unavailable, match="job 9 does not run yet: it is PENDING"):  # perhaps it does: ask again
+            await site.shares_of(WHO, "9", "q", alone=True)
 
     asyncio.run(main())
 
@@ -201,6 +204,38 @@ def test_a_session_ends_with_the_share_of_its_job(site, tmp_path):
     asyncio.run(main())
 
 
+def test_a_share_that_is_missing_closes_its_session_only_if_it_stays_missing(site, tmp_path):
+    async def main():
+        broker = await _broker(tmp_path, slurm=site)
+        now_us = broker.now_us()
+        broker.now_us = lambda: now_us
+        one = await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="1")
+
+        async def look(text: str, later_s: float) -> bool:
+            nonlocal now_us
+            now_us += round(later_s * 1e6)
+            (tmp_path / "job-1").write_text(text)
+            await broker.check_jobs()
+            return one["id"] in broker.sessions
+
+        pending = SQUEUE["1"].replace("RUNNING", "PENDING")
+        assert await look(pending, 1.0)
+        assert await look(pending, 59.0)
+        assert await look(SQUEUE["1"], 0.0)  # it was there all the time
+        assert await look("", 10.0)
+        assert await look(pending, 59.0)
+        squeue = (tmp_path / "squeue").read_text()
+        (tmp_path / "squeue").write_text("#!/bin/sh\nexit 1\n")
+        assert await look("", 10.0)  # another restart
+        (tmp_path / "squeue").write_text(squeue)
+        assert await look("", 59.0)
+        assert await look("", 59.0)
+        assert not await look("", 1.0)
+        await broker.close()
+
+    asyncio.run(main())
+
+
 def test_a_session_goes_on_in_the_job_of_a_driver_that_is_resumed(site, tmp_path):
     async def main():
         broker = await _broker(tmp_path, slurm=site)
@@ -256,7 +291,7 @@ def test_projects_follow_slurm_and_outlive_it(site, tmp_path, caplog):
 def test_the_service_asks_slurm(site, tmp_path, monkeypatch):
     me = pwd.getpwuid(ME).pw_name
     (tmp_path / "assoc").write_text(f"physics||3\nphysics|{me}|1\n")
-    slurm = {"projects": True, "require_job": True, "check_s": 0.1}
+    slurm = {"projects": True, "require_job": True, "check_s": 0.1, "confirm_s": 0.3}
     service = Service(
         tmp_path, module="tests.broker.plain", slurm=slurm, devices=[{"kind": "annealing", "name": "q"}]
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from qloom.broker.sync import SyncBrokerClient
+from qloom.errors import Refused
 from qloom.testbed import Settings, Testbed
 from tests.broker.processes import Service
 from tests.slurm.conftest import ABSENT, LOUD
@@ -61,6 +62,21 @@ def serve(tmp_path):
     yield start
     for service in services:
         service.stop()
+
+
+def shares_job(slurm, *words: str) -> str:
+    """A job that holds a share of the QPU."""
+    return slurm.run(
+        "sbatch", "--parsable", "-p", "quantum", "--gres=qpu:1", "-o", "/dev/null", *words, "--wrap=sleep 600"
+    ).strip()
+
+
+def state(slurm, job: str) -> str:
+    return slurm.run("squeue", "-h", "-j", job, "-o", "%T").strip()
+
+
+def open_sessions(client: SyncBrokerClient) -> int:
+    return client.queue()["devices"][0]["sessions_open"]
 
 
 def script(path: Path, text: str) -> str:
@@ -121,3 +137,61 @@ def test_a_hook_that_slurm_does_not_allow_is_found_at_the_start_and_works_once_i
         until(lambda: "qloom: qpu is drained" in slurm.run("scontrol", "-o", "show", "node", "q1"))
         client.drain("qpu", False)
         until(lambda: "DRAIN" not in slurm.run("scontrol", "-o", "show", "node", "q1"))
+
+
+# Jobs and their shares
+
+
+def saved(slurm) -> float:
+    """When slurmctld last wrote down what it knows of jobs."""
+    file = slurm.directory / "state" / "job_state"
+    return file.stat().st_mtime if file.exists() else 0.0
+
+
+@needs_slurm
+@pytest.mark.slow
+def test_a_slurmctld_that_forgets_that_a_job_runs_does_not_close_its_sessions(slurm, tmp_path, serve, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    looks = tmp_path / "looks"
+    script(tmp_path / "bin" / "squeue", f'{shutil.which("squeue")} "$@" 2>&1 | tee -a {looks}')
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+        service = serve(slurm={"require_job": True, "check_s": 0.1, "confirm_s": 3600.0})
+    before_s = saved(slurm)
+    job = shares_job(slurm, "--hold")
+    until(lambda: saved(slurm) > before_s)  # as pending; it is written down again only some seconds later
+    slurm.run("scontrol", "release", job)
+    until(lambda: state(slurm, job) == "RUNNING")
+    monkeypatch.setenv("SLURM_JOB_ID", job)
+    with SyncBrokerClient(service.address, retry_s=5.0) as client:
+        client.open_session("qpu")
+        slurm.kill("slurmctld")
+        slurm.start("slurmctld")
+        seen = looks.read_text().count("\n")
+        until(lambda: looks.read_text().count("\n") > seen + 2)
+        assert open_sessions(client) == 1
+        slurm.run("scancel", job)
+        until(lambda: open_sessions(client) == 0)  # an end that Slurm shows needs no second look
+
+
+@needs_slurm
+@pytest.mark.slow
+def test_a_share_counts_once_by_whatever_number_its_job_is_called(slurm, tmp_path, serve, monkeypatch):
+    first = shares_job(slurm, "--array=0-2")
+    until(lambda: slurm.run("squeue", "-h", "-j", first, "-o", "%T").split() == ["RUNNING"] * 3)
+    hybrid = tmp_path / "hybrid.sh"
+    hybrid.write_text(
+        "#!/bin/sh\n#SBATCH -p compute -N1 -n1 -o /dev/null\n#SBATCH hetjob\n"
+        "#SBATCH -p quantum -N1 -n1 --gres=qpu:1\nsleep 600\n"
+    )
+    het = slurm.run("sbatch", "--parsable", str(hybrid), cwd=tmp_path).strip()
+    until(lambda: slurm.run("squeue", "-h", "-j", het, "-o", "%T").split() == ["RUNNING"] * 2)
+    service = serve(slurm={"require_job": True, "check_s": 0.1, "confirm_s": 0.1})
+    with SyncBrokerClient(service.address, retry_s=5.0) as client:
+        for number, again in ((first, f"0{first}"), (het, str(int(het) + 1))):  # an element of three, a component
+            monkeypatch.setenv("SLURM_JOB_ID", number)
+            client.open_session("qpu")
+            monkeypatch.setenv("SLURM_JOB_ID", again)
+            with pytest.raises(Refused, match=f"Slurm job {number} holds 1 shares of QPU qpu"):
+                client.open_session("qpu")
+        assert open_sessions(client) == 2

@@ -165,6 +165,10 @@ class SlurmPart(Part):
     check_s: Positive = Field(
         default=30.0, description="Seconds between two checks that the jobs of open sessions still hold their shares."
     )
+    confirm_s: Positive = Field(
+        default=60.0,
+        description="Seconds that a share must be missing until its session is closed; none if its job has ended.",
+    )
     refresh_s: Positive = Field(default=300.0, description="Seconds between two readings of Slurm's accounts.")
     timeout_s: Positive = Field(default=10.0, description="Seconds that one command of Slurm may take.")
 

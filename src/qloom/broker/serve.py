@@ -153,7 +153,8 @@ async def _readers(config: BrokerConfig) -> AsyncIterator[ReaderPool]:
 
 def slurm_site(config: BrokerConfig) -> SlurmSite:
     """Slurm, as a config says."""
-    return SlurmSite(config.slurm.gres, config.slurm.timeout_s, config.slurm.check_s)
+    part = config.slurm
+    return SlurmSite(part.gres, part.timeout_s, part.check_s, part.confirm_s)
 
 
 def authenticator(config: BrokerConfig) -> Authenticator:

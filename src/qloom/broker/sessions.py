@@ -10,7 +10,7 @@ from qloom.broker.desk import Desk, Key, View, refuse_again
 from qloom.broker.events import SessionClosed, SessionRequested
 from qloom.broker.problems import Forbidden, NotFound, StoreFull, Unavailable
 from qloom.broker.records import Caller, LiveSession
-from qloom.broker.slurm import HOLD, SlurmSite
+from qloom.broker.slurm import HOLD, MissingShares, SlurmSite
 from qloom.errors import Refused
 from qloom.model import QpuHold
 
@@ -26,6 +26,7 @@ class SessionDesk(Desk):
     def __init__(self, *args: Any, slurm: SlurmSite | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self.slurm = slurm
+        self._missing = MissingShares(slurm.confirm_s if slurm is not None else 0.0)
         self._closed_why: dict[str, str] = {}  # of the last that the broker itself has closed
 
     async def open_session(
@@ -45,7 +46,7 @@ class SessionDesk(Desk):
         if self.slurm is not None and (view is None or self._is_of_another(view, slurm_job)):
             if slurm_job is None:
                 raise Refused("a session needs a Slurm job that holds a share of the QPU", hint=INSIDE)
-            held = await self.slurm.shares_of(who, slurm_job, device, alone=self._alone)
+            slurm_job, held = await self.slurm.shares_of(who, slurm_job, device, alone=self._alone)
             view = await self._made_with(who, full_key)  # it may have been sent twice meanwhile
             job = self._require_shares(slurm_job, held, device, hold, view)
             if view is not None:
@@ -114,19 +115,28 @@ class SessionDesk(Desk):
             parts = await self.slurm.holdings(*dict.fromkeys(number for _, number in sessions))
         except Unavailable as error:
             LOG.warning("sessions stay as they are: %s", error.message)
+            self._missing.forget_all()
             return
         left: dict[tuple[str, str], int] = {}
+        missing, over = [], []
         for session, number in sessions:
             place = number, session.device
             if self.sessions.get(session.id) is not session or session.job != f"{SLURM}{number}":
                 continue  # it was closed or moved meanwhile
+            own = [part for part in parts if part.job == number]
             if place not in left:
-                held = [part for part in parts if part.job == number and part.state in HOLD]
+                held = [part for part in own if part.state in HOLD]
                 left[place] = self.slurm.shares(held, session.device, alone=self._alone)
             if left[place] > 0:
                 left[place] -= left[place] if session.hold is QpuHold.WHOLE else 1
+            elif self.slurm.has_ended(own, session.device, alone=self._alone):
+                over.append(session.id)
             else:
-                self.close_now(session, f"Slurm job {number} holds no share of QPU {session.device} for it any more")
+                missing.append(session.id)
+        for id in (*over, *self._missing.confirmed(missing, self.now_us())):
+            session = self.sessions[id]
+            number = session.job.removeprefix(SLURM)
+            self.close_now(session, f"Slurm job {number} holds no share of QPU {session.device} for it any more")
 
     @property
     def _alone(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import pwd
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qloom.broker.problems import Forbidden, Unavailable
@@ -15,6 +15,11 @@ from qloom.errors import Refused
 LEAST_WEIGHT = 0.001  # of an account whose fairshare is 0
 SHOWN = "JobID:|,UserID:|,State:|,tres-alloc:|,HetJobID:|"
 HOLD = ("RUNNING", "SUSPENDED")  # states in which a job keeps its shares
+STARTING = ("PENDING", "CONFIGURING")  # also, for some seconds, a running job of a slurmctld that was killed
+ENDED = (
+    *("COMPLETING", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL"),
+    *("PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "REVOKED"),
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,8 @@ def read_accounts(text: str) -> dict[str, Account]:
 class Holding:
     """What a job holds, or one component of a het job."""
 
-    job: str  # the whole job
+    job: str  # the whole job; of an array, the element
+    id: str  # the component's own number, or the job's
     uid: int
     state: str
     tres: str
@@ -70,7 +76,8 @@ def read_holdings(text: str) -> list[Holding]:
     for line in text.splitlines():
         job, uid, state, tres, leader, *_ = f"{line}|||||".split("|")
         if uid.isdigit():
-            found.append(Holding(leader if leader.isdigit() and int(leader) else job, int(uid), state, tres))
+            whole = leader if leader.isdigit() and int(leader) else job
+            found.append(Holding(whole, job, int(uid), state, tres))
     return found
 
 
@@ -81,23 +88,35 @@ class SlurmSite:
     gres: str = "qpu"
     timeout_s: float = 10.0
     check_s: float = 30.0  # how often it is asked whether jobs still hold what their sessions use
+    confirm_s: float = 60.0  # how long a share must be missing until its session is closed, unless its job has ended
     environment: Mapping[str, str] | None = field(default=None, repr=False)
 
     async def accounts(self) -> dict[str, Account]:
         """All accounts with their members."""
         return read_accounts(await self._ask("sacctmgr", "-nP", "show", "assoc", "format=account,user,fairshare"))
 
-    async def shares_of(self, who: Caller, job: str, device: str, *, alone: bool) -> int:
-        """How many shares a running job of the caller holds; raises if it is not theirs, or does not run."""
-        uid = _uid_of(who)
-        own = [part for part in await self.holdings(job) if part.uid == uid]
+    async def shares_of(self, who: Caller, job: str, device: str, *, alone: bool) -> tuple[str, int]:
+        """The number of a running job of the caller, and how many shares it holds; raises if it has no such job.
+
+        The number is Slurm's, not the caller's: a share must not count once for `7`, for `07` and for a component.
+        """
+        uid, asked = _uid_of(who), str(int(job))
+        # Asked for the first element of an array, squeue lists all elements.
+        own = [part for part in await self.holdings(asked) if part.uid == uid and asked in (part.job, part.id)]
         if not own:  # one that is not there looks like somebody else's
             raise Forbidden(f"user {who.user} has no Slurm job {job}")
         running = [part for part in own if part.state == "RUNNING"]
-        if not running:
-            hint = "open the session inside the job"
-            raise Refused(f"Slurm job {job} does not run: it is {own[0].state}", hint=hint)
-        return self.shares(running, device, alone=alone)
+        if running:
+            return running[0].job, self.shares(running, device, alone=alone)
+        if all(part.state in STARTING for part in own):
+            raise Unavailable(f"Slurm job {job} does not run yet: it is {own[0].state}", hint="try again")
+        hint = "open the session inside the job"
+        raise Refused(f"Slurm job {job} does not run: it is {own[0].state}", hint=hint)
+
+    def has_ended(self, held: Sequence[Holding], device: str, *, alone: bool) -> bool:
+        """Whether Slurm shows the end of what held shares of a device, be it a job or a component."""
+        ended = [part for part in held if part.state in ENDED]
+        return bool(ended) and (len(ended) == len(held) or self.shares(ended, device, alone=alone) > 0)
 
     def shares(self, held: Iterable[Holding], device: str, *, alone: bool) -> int:
         """How many shares of a device are among what is held; `alone` if the broker has no other device."""
@@ -129,6 +148,27 @@ class SlurmSite:
             first = complaint.splitlines()[0] if complaint else f"exit code {process.returncode}"
             raise Unavailable(f"Slurm's {command[0]} does not answer: {first}", hint="try again")
         return out.decode(errors="replace")
+
+
+class MissingShares:
+    """Since when sessions have lacked a share in what Slurm shows.
+
+    One look is not enough: a slurmctld that was killed and restarted shows running jobs as pending, or not at all,
+    until its nodes have told it of them.
+    """
+
+    def __init__(self, confirm_s: float) -> None:
+        self._confirm_us = round(confirm_s * 1e6)
+        self._since_us: dict[str, int] = {}  # by session
+
+    def confirmed(self, missing: Iterable[str], now_us: int) -> list[str]:
+        """Of the sessions that lack a share in this look, those that have lacked it for long enough."""
+        self._since_us = {session: self._since_us.get(session, now_us) for session in missing}
+        return [session for session, since_us in self._since_us.items() if now_us - since_us >= self._confirm_us]
+
+    def forget_all(self) -> None:
+        """Slurm did not answer: what it shows next may again be less than there is."""
+        self._since_us.clear()
 
 
 def _uid_of(who: Caller) -> int | None:
