@@ -9,6 +9,7 @@ import logging
 import httpx
 import pytest
 
+from qloom.broker.feed import News
 from qloom.broker.ledger import Project
 from tests.broker.web import form, service
 
@@ -226,7 +227,7 @@ def test_a_listener_is_told_if_something_is_gone(last):
     async def main():
         feed = Feed("ab")
         for number in range(KEPT + 5):
-            feed.tell({"event": "task", "number": number}, "physics")
+            feed.tell(News(event := {"event": "task", "number": number}, "physics", "amy", event))
         _, queue = feed.listen(ANN, last.format(life="ab"))
         told = [queue.get_nowait() for _ in range(queue.qsize())]
         assert told[0][1]["event"] == "missed"
@@ -247,7 +248,7 @@ def test_a_listener_that_does_not_listen_is_cut_off(tmp_path):
         async with service(tmp_path) as (broker, _client, _app):
             _, queue = broker.feed.listen(ANN)
             for _ in range(BACKLOG + 10):
-                broker.feed.tell({"event": "device"})
+                broker.feed.tell(News({"event": "device"}))
             assert queue.qsize() == BACKLOG + 1
             assert broker.feed._listeners == {}
 

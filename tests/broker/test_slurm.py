@@ -194,8 +194,9 @@ def test_a_session_ends_with_the_share_of_its_job(site, tmp_path):
         (tmp_path / "job-2").write_text(SQUEUE["2"].replace(f"3|{ME}|RUNNING", f"3|{ME}|CANCELLED"))  # scancel 2+1
         await broker.check_jobs()
         assert list(broker.sessions) == [one["id"]]
+        await broker.store.durable()
         with pytest.raises(Refused, match="is closed: Slurm job 2 holds no share of QPU q for it any more"):
-            broker.own_session(WHO, other["id"])
+            broker.usable_session(WHO, other["id"])
         (tmp_path / "squeue").write_text("#!/bin/sh\nexit 1\n")  # Slurm is away: nothing is known
         await broker.check_jobs()
         assert list(broker.sessions) == [one["id"]]

@@ -15,17 +15,17 @@ from qloom.broker.tokens import Tokens
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECTS = {"physics": {"members": []}, "chemistry": {"members": []}}
-USERS = {"ann": ["physics"], "amy": ["physics", "chemistry"], "bob": ["chemistry"]}  # and root, an administrator
+USERS = {"ann": ["physics"], "amy": ["physics", "chemistry"], "bob": ["chemistry"]}  # and boss, an administrator
 
 
 @contextlib.asynccontextmanager
-async def site(tmp_path, *, make=make_device, **values):
+async def site(tmp_path, *, make=make_device, users=USERS, **values):
     """Yields the broker and a function from a user's name to an HTTP client."""
     given = {"store": str(tmp_path / "broker.db"), "projects": PROJECTS, "poll_s": 0.05, **values}
     config = config_from(given, "config")
     tokens = Tokens(config.tokens_path)
-    made = {user: tokens.add(user, projects) for user, projects in USERS.items()}
-    made["root"] = tokens.add("root", [], admin=True)
+    made = {user: tokens.add(user, projects) for user, projects in users.items()}
+    made["boss"] = tokens.add("boss", [], admin=True)
     async with running(config, make) as broker:
         app = make_app(broker, authenticator(config), LimitsPart(requests_per_s=1e6, burst=1e6))
 

@@ -283,7 +283,7 @@ async def test_health_tells_which_device_and_that_the_hook_fails(tmp_path):
 
         assert await told() == (200, "ok", [])
         (tmp_path / "broken").touch()
-        async with client("root") as root:
+        async with client("boss") as root:
             await root.post("/v1/devices/one/drain")
         await until(lambda: _is(told, (200, "degraded", ["the hook fails for QPU one"])))
         assert 'qloom_hook_failing{device="one"} 1.0' in (await anybody.get("/metrics")).text

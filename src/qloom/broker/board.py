@@ -51,7 +51,7 @@ class Board(Notes):
         for session in sessions:
             session.used_us = self.now_us()
             if session.device not in self.devices:
-                self.note_session_closed(session)
+                self.note_session_closed(session, f"QPU {session.device} is no longer there")
         self.live = {task.id: task for task in tasks if task.submitted.device in self.devices}
         known = [task.known(self.presence.after_jumps_us) for task in self.live.values()]
         self.core.restore([session.known() for session in here], known, self.now_us())

@@ -46,6 +46,7 @@ class BrokerClient:
     async def _submit(self, payload: Payload | View, wait_s: float, options: dict[str, Any]) -> View:
         form = {"project": self._project, **_form(payload), **options}
         form["key"] = form.get("key") or uuid.uuid4().hex
+        form["slurm_job"] = form.get("slurm_job") or slurm_job_around()
         given = {name: value for name, value in form.items() if value is not None or name == "body"}
         return dict(await self._transport.ask("POST", "/v1/tasks", given, wait_s))
 
@@ -87,9 +88,11 @@ class BrokerClient:
         """A task is no longer wanted."""
         return dict(await self._transport.ask("DELETE", f"/v1/tasks/{task}"))
 
-    async def open_session(self, device: str, hold: str = "share", job: str | None = None) -> View:
+    async def open_session(
+        self, device: str, hold: str = "share", job: str | None = None, *, shared: bool = False
+    ) -> View:
         """Hold a device or a share of it: waits until it is granted."""
-        view = await self.ask_session(device, hold, job)
+        view = await self.ask_session(device, hold, job, shared=shared)
         return view if view["state"] == "open" else await self.wait_open(view["id"])
 
     async def ask_session(
@@ -99,14 +102,17 @@ class BrokerClient:
         job: str | None = None,
         key: str | None = None,
         slurm_job: str | None = None,
+        *,
+        shared: bool = False,
     ) -> View:
         """Ask for a device or a share of it; it is open at once, or later.
 
-        `slurm_job` is the Slurm job that holds the share; if it is not given, the one around this process.
+        `slurm_job` is the Slurm job that holds the share; if it is not given, the one around this process. Only its
+        owner may use a session, unless it is `shared` with the other members of the project.
         """
         key = key or uuid.uuid4().hex
-        form = {"device": device, "hold": hold, "project": self._project, "job": job, "key": key}
-        form["slurm_job"] = slurm_job or os.environ.get("SLURM_JOB_ID")
+        form: View = {"device": device, "hold": hold, "project": self._project, "job": job, "key": key}
+        form |= {"slurm_job": slurm_job or slurm_job_around(), "shared": shared or None}
         form = {name: value for name, value in form.items() if value is not None}
         return dict(await self._transport.ask("POST", "/v1/sessions", form))
 
@@ -126,9 +132,9 @@ class BrokerClient:
         return dict(await self._transport.ask("DELETE", f"/v1/sessions/{session}"))
 
     @contextlib.asynccontextmanager
-    async def session(self, device: str, hold: str = "share") -> AsyncIterator[str]:
+    async def session(self, device: str, hold: str = "share", *, shared: bool = False) -> AsyncIterator[str]:
         """`async with broker.session("q") as session: await broker.run(payload, session=session)`."""
-        view = await self.open_session(device, hold)
+        view = await self.open_session(device, hold, shared=shared)
         try:
             yield view["id"]
         finally:
@@ -169,6 +175,12 @@ class BrokerClient:
 
     async def __aexit__(self, *failure: object) -> None:
         await self.close()
+
+
+def slurm_job_around() -> str | None:
+    """The number of the Slurm job that this process runs in."""
+    number = os.environ.get("SLURM_JOB_ID", "")
+    return number if number.isdigit() else None
 
 
 def _result(view: View) -> Any:

@@ -159,6 +159,10 @@ class SlurmPart(Part):
     require_job: bool = Field(
         default=False, description="A session needs a running job of the caller that holds as many shares."
     )
+    require_job_for_tasks: bool = Field(
+        default=False,
+        description="Every task outside a session needs a job that holds a share, too. Implies `require_job`.",
+    )
     gres: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+(:[A-Za-z0-9_-]+)?$")] = Field(
         default="qpu", description="The gres that shares are counted in."
     )

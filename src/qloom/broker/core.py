@@ -46,8 +46,8 @@ class QueueCore(QueueState):
         match event:
             case Submitted():
                 device = self._submit(event, now_us)
-            case Cancelled(name):
-                return self._cancel(name, now_us)
+            case Cancelled(name, why):
+                return self._cancel(name, why, now_us)
             case Advanced(name, state):
                 self._advance_task(name, state, now_us)
                 return []
@@ -123,15 +123,15 @@ class QueueCore(QueueState):
             task.state, task.since_us = state, now_us
             self._note_deadline(task)
 
-    def _cancel(self, name: str, now_us: int) -> list[Action]:
+    def _cancel(self, name: str, why: str, now_us: int) -> list[Action]:
         task = self._tasks.get(name)
         if task is None:
             return []
         device = self._device(task.submitted.device)
         if task.state != "queued":
-            return self._stop(task, "cancelled", "")
+            return self._stop(task, "cancelled", why)
         self._leave_line(device, task, now_us)
-        return [self._end(name, "cancelled", ""), *self._serve(device, now_us)]
+        return [self._end(name, "cancelled", why), *self._serve(device, now_us)]
 
     def _stop(self, task: TaskEntry, state: str, reason: str) -> list[Action]:
         already, task.stopping, task.reason = task.stopping, state, reason

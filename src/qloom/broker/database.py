@@ -12,7 +12,7 @@ import re
 import sqlite3
 from pathlib import Path
 
-from qloom.broker.tables import TABLES, VERSION
+from qloom.broker.tables import FILL, TABLES, VERSION
 from qloom.errors import InputError
 
 LEAST_SQLITE = (3, 31)  # the first with generated columns
@@ -48,7 +48,7 @@ def open_database(path: str, *, make: bool = True) -> sqlite3.Connection:
             Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_RDWR | (os.O_CREAT if make else 0), 0o600))  # private from the first moment
             os.chmod(path, 0o600)
-        database = _connect(path)
+        database = connect(path)
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
         version = _version(database)
@@ -73,7 +73,7 @@ def integrity(path: str | Path) -> list[str]:
     if not Path(path).is_file():
         raise InputError(f"there is no store {path}")
     try:
-        database = _connect(str(path))
+        database = connect(str(path))
         database.execute("PRAGMA query_only = ON")
         version = _version(database)
     except sqlite3.Error as error:
@@ -105,7 +105,8 @@ def _changed_rows(database: sqlite3.Connection) -> list[str]:
     return found
 
 
-def _connect(path: str) -> sqlite3.Connection:
+def connect(path: str) -> sqlite3.Connection:
+    """The file as it is, with the function that its tables use."""
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
     database.row_factory = sqlite3.Row
     database.create_function(CHECKSUM, -1, _checksum, deterministic=True)
@@ -152,7 +153,7 @@ def _checksum_of(database: sqlite3.Connection, table: str) -> str:
 
 def _schema() -> str:
     """`TABLES`, each with the column of its checksum."""
-    plain = _connect(":memory:")
+    plain = connect(":memory:")
     try:
         plain.executescript(TABLES)
         sums = {table: _checksum_of(plain, table) for table in _tables(plain)}
@@ -173,7 +174,7 @@ def _update(database: sqlite3.Connection) -> None:
     """Make the tables anew and copy what they hold, all in one transaction."""
     indexes = database.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL").fetchall()
     columns = {table: _columns(database, table) for table in _tables(database)}
-    today = _connect(":memory:")
+    today = connect(":memory:")
     today.executescript(TABLES)
     script = [f"DROP INDEX {row['name']};" for row in indexes]
     script += [f"ALTER TABLE {table} RENAME TO old_{table};" for table in columns]
@@ -183,6 +184,7 @@ def _update(database: sqlite3.Connection) -> None:
         if kept:
             script.append(f"INSERT INTO {table} ({kept}) SELECT {kept} FROM old_{table};")  # noqa: S608
         script.append(f"DROP TABLE old_{table};")
+    script.append(FILL)
     today.close()
     try:
         database.executescript(f"BEGIN IMMEDIATE; {' '.join(script)} PRAGMA user_version = {VERSION}; COMMIT;")

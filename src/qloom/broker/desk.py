@@ -51,9 +51,29 @@ class Desk(Board):
         """Members see their project's tasks; who runs the site sees that there are some."""
         return project in who.projects or who.admin
 
-    def own_session(self, who: Caller, name: str) -> LiveSession:
-        """An open or waiting session of the caller's projects."""
+    require_job_for_tasks = False
+
+    async def require_job(self, who: Caller, slurm_job: str | None, device: str) -> str:
+        """Refuse a task of a caller whose Slurm job holds no share of a device; returns the job's name here."""
         raise NotImplementedError
+
+    def session(self, who: Caller, session: str) -> View:
+        """How a session stands."""
+        raise NotImplementedError
+
+    def usable_session(self, who: Caller, name: str) -> LiveSession:
+        """An open or waiting session that the caller may run tasks in."""
+        raise NotImplementedError
+
+    def as_seen(self, who: Caller, view: View) -> View:
+        """A task as a caller may see it: whose session it runs in is for those to know who may use that."""
+        if view["session"] is not None and view["user"] != who.user and not who.admin:
+            session = self.sessions.get(view["session"])
+            if session is None or not (session.user == who.user or session.shared):
+                view["session"] = None
+        if view["project"] not in who.projects:
+            view["name"] = None
+        return view
 
     def note_unwanted(self, task: Live) -> None:
         """Remember over a restart that a task is to be taken back from its device."""

@@ -32,6 +32,7 @@ class Cancelled:
     """A task is no longer wanted."""
 
     task: str
+    why: str = ""  # if its owner did not ask for it
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from qloom.broker.records import Caller
@@ -19,6 +20,22 @@ MISSED = {"event": "missed", "hint": "more happened than is kept: look at what y
 Event = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class News:
+    """An event, and as whom it is told to: its owner, the other members of the project, or everybody."""
+
+    event: Event
+    project: str | None = None  # None: everybody may know all of it
+    owner: str | None = None
+    for_others: Event | None = None  # what the other members of the project may know of it
+
+    def seen_by(self, who: Caller) -> Event | None:
+        """As a listener may see it; None if it is not theirs to know."""
+        if self.project is None or who.user == self.owner:
+            return self.event
+        return self.for_others if self.project in who.projects else None
+
+
 class Feed:
     """Listeners, each with a queue of its own. `life` tells events of this run of the broker from those before."""
 
@@ -27,7 +44,7 @@ class Feed:
         self._listeners: dict[int, tuple[Caller, asyncio.Queue[tuple[str, Event] | None]]] = {}
         self._listened = 0
         self._number = 0  # of the last event
-        self._past: deque[tuple[int, Event, str | None]] = deque(maxlen=KEPT)
+        self._past: deque[tuple[int, News]] = deque(maxlen=KEPT)
         self.observe: Callable[[Event], None] = lambda event: None  # sees everything: for metrics
 
     def listen(self, who: Caller, after: str | None = None) -> tuple[int, asyncio.Queue[tuple[str, Event] | None]]:
@@ -41,8 +58,8 @@ class Feed:
             seen = int(number) if known else self._number
             if not known or seen + 1 < first:
                 queue.put_nowait((f"{self._life}-{seen}", MISSED))
-            for one, event, project in self._past:
-                if one > seen and _may_know(who, project):
+            for one, news in self._past:
+                if one > seen and (event := news.seen_by(who)) is not None:
                     queue.put_nowait((f"{self._life}-{one}", event))
         self._listeners[self._listened] = (who, queue)
         return self._listened, queue
@@ -51,13 +68,13 @@ class Feed:
         """Nobody listens there any more."""
         self._listeners.pop(listener, None)
 
-    def tell(self, event: Event, project: str | None = None) -> None:
+    def tell(self, news: News) -> None:
         """Tell all who may know."""
-        self.observe(event)
+        self.observe(news.event)
         self._number += 1
-        self._past.append((self._number, event, project))
+        self._past.append((self._number, news))
         for listener, (who, queue) in list(self._listeners.items()):
-            if not _may_know(who, project):
+            if (event := news.seen_by(who)) is None:
                 continue
             if queue.qsize() >= BACKLOG:
                 del self._listeners[listener]
@@ -70,7 +87,3 @@ class Feed:
         for _who, queue in self._listeners.values():
             queue.put_nowait(None)
         self._listeners.clear()
-
-
-def _may_know(who: Caller, project: str | None) -> bool:
-    return project is None or project in who.projects

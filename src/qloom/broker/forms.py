@@ -18,6 +18,7 @@ def _plain(text: str) -> str:
 
 
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_plain)]
+SlurmJob = Annotated[str, Field(pattern=r"^[0-9]{1,10}$")]
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
@@ -46,6 +47,9 @@ class TaskForm(Form):
     max_wait_s: Seconds | None = None
     time_limit_s: Seconds | None = None
     key: Name | None = Field(None, description="Idempotency key: the same key never makes a second task.")
+    slurm_job: SlurmJob | None = Field(
+        None, description="The Slurm job that holds a share of the QPU, where the broker asks for one of every task."
+    )
 
     def order(self) -> Order:
         """As the broker takes it."""
@@ -62,9 +66,10 @@ class SessionForm(Form):
     project: Name | None = None
     job: Name | None = None
     key: Name | None = None
-    slurm_job: Annotated[str, Field(pattern=r"^[0-9]{1,10}$")] | None = Field(
+    slurm_job: SlurmJob | None = Field(
         None, description="The Slurm job that holds the share, where the broker asks for one."
     )
+    shared: bool = Field(False, description="Whether all members of the project may use it, not only its owner.")
 
 
 class SharesForm(Form):

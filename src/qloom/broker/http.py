@@ -145,12 +145,13 @@ def _sessions(app: FastAPI, broker: Broker) -> None:
     async def open_session(who: Who, form: SessionForm, wait: Wait = 0.0) -> Answer:
         """Ask for a device or a share of it."""
         hold = hold_named(form.hold)
-        view = await broker.open_session(who, form.device, hold, form.project, form.job, form.key, form.slurm_job)
+        options = {"project": form.project, "job": form.job, "key": form.key, "slurm_job": form.slurm_job}
+        view = await broker.open_session(who, form.device, hold, **options, shared=form.shared)
         return await broker.wait_open(who, view["id"], wait) if wait else view
 
     @app.get("/v1/sessions/{id}")
     async def session(who: Who, id: Id, wait: Wait = 0.0) -> Answer:
-        """Whether a session is waiting, open or closed. Asking counts as using it."""
+        """Whether a session of yours, or a shared one, is waiting, open or closed. Its owner's asking keeps it."""
         return await broker.wait_open(who, id, wait) if wait else broker.session(who, id)
 
     @app.delete("/v1/sessions/{id}")

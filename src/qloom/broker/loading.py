@@ -35,6 +35,7 @@ def load_tasks(store: Store) -> list[Live]:
             ),
             submitted_us=row["submitted_us"],
             key=row["key"],
+            job=row["job"],
             state=row["state"] if row["token"] is not None else "queued",
             attempts=row["attempts"],
             started_us=row["started_us"],
@@ -64,6 +65,7 @@ def load_sessions(store: Store) -> list[LiveSession]:
             state=row["state"],
             opened_us=row["opened_us"],
             turn_us=row["turn_us"],
+            shared=bool(row["shared"]),
         )
         for row in store.rows("SELECT * FROM sessions WHERE state != 'closed' ORDER BY number")
     ]

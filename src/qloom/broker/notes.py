@@ -11,7 +11,7 @@ from typing import Any
 
 from qloom.broker.core import QueueCore
 from qloom.broker.devices.base import Device
-from qloom.broker.feed import Feed
+from qloom.broker.feed import Feed, News
 from qloom.broker.ledger import Ledger, Project
 from qloom.broker.policies import Usage
 from qloom.broker.presence import Presence
@@ -153,13 +153,13 @@ class Notes:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def note_session_closed(self, session: LiveSession) -> None:
-        """A session is over."""
+    def note_session_closed(self, session: LiveSession, why: str = "") -> None:
+        """A session is over; `why` is what its users are told."""
         session.state = "closed"
         self.sessions.pop(session.id, None)
         self.store.stage(
-            "UPDATE sessions SET state = 'closed', closed_us = ? WHERE id = ?",
-            *(self.now_us(), session.id),
+            "UPDATE sessions SET state = 'closed', closed_us = ?, reason = ? WHERE id = ?",
+            *(self.now_us(), why, session.id),
             group=session.id,
         )
         self._wake(session)
@@ -182,7 +182,8 @@ class Notes:
                     waiter.set_result(None)
             session.waiters.clear()
             if error is None:
-                self.feed.tell(event, session.project)
+                others = event if session.shared else None
+                self.feed.tell(News(event, session.project, session.user, others))
 
         event = {"event": "session", "session": session.id, "device": session.device, "state": session.state}
         self.store.then(told, session.id)
@@ -190,9 +191,11 @@ class Notes:
     def publish(self, task: Live, **more: Any) -> None:
         """Tell of a task's state once it is durable."""
         event = {"event": "task", **task.view(), **more}
+        session = self.sessions.get(task.submitted.session or "")
+        others = event if session is not None and session.shared else {**event, "session": None}
 
         def tell(error: StoreFull | None) -> None:
             if error is None:
-                self.feed.tell(event, task.project)
+                self.feed.tell(News(event, task.project, task.user, others))
 
         self.store.then(tell, task.id)

@@ -55,16 +55,17 @@ class Order:
     max_wait_s: float | None = None
     time_limit_s: float | None = None
     key: str | None = None  # the same key never makes a second task
+    slurm_job: str | None = None  # that holds a share of the device, where the broker asks for one
 
     known_digest: str = ""  # if it was found where the body was read
 
     def digest(self) -> str:
-        """What a key stands for, in whichever session: a run that was killed and resumed has another one."""
+        """What a key stands for, in whichever session and Slurm job: a run that was resumed has others."""
         if self.known_digest:
             return self.known_digest
         given = self.envelope
         envelope = {name: getattr(given, name) for name in ("kind", "body", "shots", "seconds", "options")}
-        own = {name: value for name, value in vars(self).items() if name != "known_digest"}
+        own = {name: value for name, value in vars(self).items() if name not in ("known_digest", "slurm_job")}
         whole = {**own, "session": None, "envelope": envelope}
         return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -91,6 +92,7 @@ class Live:
     submitted: Submitted
     submitted_us: int
     key: str | None = None
+    job: str = ""  # as `submitted` says, or the Slurm job that it went on in
     state: str = "queued"
     attempts: int = 0
     started_us: int | None = None  # first handed over
@@ -118,6 +120,7 @@ class Live:
         return {
             "id": self.id,
             "name": self.name,
+            "user": self.user,
             "project": self.project,
             "device": self.submitted.device,
             "session": self.submitted.session,
@@ -134,7 +137,7 @@ class Live:
 
 
 ENDED_COLUMNS = (
-    "id, name, project, device, session, state, reason, attempts, expected_s, submitted_us, started_us, "
+    "id, name, user, project, device, session, state, reason, attempts, expected_s, submitted_us, started_us, "
     "executing_us, ended_us, billed_s"
 )
 
@@ -155,6 +158,7 @@ class LiveSession:
     opened_us: int | None = None
     turn_us: int = 0
     used_us: int = 0
+    shared: bool = False  # all members of its project may use it, not only its owner
     waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     def known(self) -> KnownSession:
@@ -168,11 +172,16 @@ class LiveSession:
             "id": self.id,
             "device": self.device,
             "hold": self.hold.value,
+            "user": self.user,
             "project": self.project,
+            "shared": self.shared,
             "state": self.state,
             "requested_us": self.requested_us,
             "opened_us": self.opened_us,
         }
+
+
+CLOSED_COLUMNS = "id, device, hold, user, project, shared, state, requested_us, opened_us, reason"
 
 
 def hold_named(name: str) -> QpuHold:

@@ -131,7 +131,8 @@ async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterato
         poll_s=config.poll_s,
         promised_wait_s=promised,
         state_hook=StateHook(config.hook) if config.hook else None,
-        slurm=slurm_site(config) if config.slurm.require_job else None,
+        slurm=slurm_site(config) if config.slurm.require_job or config.slurm.require_job_for_tasks else None,
+        require_job_for_tasks=config.slurm.require_job_for_tasks,
     )
     try:
         await broker.start()

@@ -7,27 +7,33 @@ import logging
 from typing import Any
 
 from qloom.broker.desk import Desk, Key, View, refuse_again
-from qloom.broker.events import SessionClosed, SessionRequested
+from qloom.broker.events import Cancelled, SessionClosed, SessionRequested
 from qloom.broker.problems import Forbidden, NotFound, StoreFull, Unavailable
-from qloom.broker.records import Caller, LiveSession
+from qloom.broker.records import CLOSED_COLUMNS, Caller, LiveSession
 from qloom.broker.slurm import HOLD, MissingShares, SlurmSite
 from qloom.errors import Refused
 from qloom.model import QpuHold
 
 LOG = logging.getLogger("qloom.broker")
 INSIDE = "open it inside the job"
+SUBMIT_INSIDE = "submit it inside the job"
 SLURM = "slurm-"  # and its number: the name of a Slurm job here
-WHY_KEPT = 1000
 
 
 class SessionDesk(Desk):
-    """Open, look, wait, close. With `slurm`, only for jobs that hold what they ask for."""
+    """Open, look, wait, close. With `slurm`, only for jobs that hold what they ask for.
 
-    def __init__(self, *args: Any, slurm: SlurmSite | None = None, **options: Any) -> None:
+    A session belongs to the user who opened it. The other members of its project may use it, and learn its id, only
+    if it was opened as a shared one.
+    """
+
+    def __init__(
+        self, *args: Any, slurm: SlurmSite | None = None, require_job_for_tasks: bool = False, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
         self.slurm = slurm
         self._missing = MissingShares(slurm.confirm_s if slurm is not None else 0.0)
-        self._closed_why: dict[str, str] = {}  # of the last that the broker itself has closed
+        self.require_job_for_tasks = require_job_for_tasks  # and not of sessions only
 
     async def open_session(
         self,
@@ -38,6 +44,7 @@ class SessionDesk(Desk):
         job: str | None = None,
         key: str | None = None,
         slurm_job: str | None = None,
+        shared: bool = False,
     ) -> View:
         """Ask for a device or a share of it; it is open at once or later: see `wait_open`."""
         project = who.project(project)
@@ -56,14 +63,14 @@ class SessionDesk(Desk):
             return view
         now_us = self.now_us()
         session = LiveSession(self.new_id(), who.user, project, device, hold, job or who.user, now_us, key)
-        session.used_us = now_us
+        session.used_us, session.shared = now_us, shared
         actions = self.core.handle(SessionRequested(session.id, device, hold, project, session.job), now_us)
         self.sessions[session.id] = session
         self.store.stage_new(session.id)
         self.store.stage(
-            "INSERT INTO sessions (id, user, project, device, hold, job, key, state, requested_us) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?)",
-            *(session.id, who.user, project, device, hold.value, session.job, key, now_us),
+            "INSERT INTO sessions (id, user, project, device, hold, job, key, shared, state, requested_us) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'waiting', ?)",
+            *(session.id, who.user, project, device, hold.value, session.job, key, int(shared), now_us),
             group=session.id,
         )
         self.apply(actions)
@@ -105,14 +112,27 @@ class SessionDesk(Desk):
             live.job = job
             self.store.stage("UPDATE sessions SET job = ? WHERE id = ?", job, live.id, group=live.id)
 
+    async def require_job(self, who: Caller, slurm_job: str | None, device: str) -> str:
+        """Refuse a task of a caller whose Slurm job holds no share of a device; returns the job's name here."""
+        if self.slurm is None or slurm_job is None:
+            raise Refused("a task needs a Slurm job that holds a share of the QPU", hint=SUBMIT_INSIDE)
+        slurm_job, held = await self.slurm.shares_of(who, slurm_job, device, alone=self._alone)
+        if held < 1:
+            raise Refused(f"Slurm job {slurm_job} holds no share of QPU {device}", hint=SUBMIT_INSIDE)
+        return f"{SLURM}{slurm_job}"
+
     async def check_jobs(self) -> None:
-        """Close sessions whose Slurm job holds their share no longer: it ended, or its QPU was given back."""
-        numbers = ((session, session.job.removeprefix(SLURM)) for session in self.sessions.values())
-        sessions = [(session, number) for session, number in numbers if number.isdigit()]
-        if self.slurm is None or not sessions:
+        """Close sessions, and cancel queued tasks, whose Slurm job holds their share no longer."""
+        sessions = [(session, number) for session in self.sessions.values() if (number := _number(session.job))]
+        tasks = [
+            (task, number)
+            for task in self.live.values()
+            if self.require_job_for_tasks and task.submitted.session is None and (number := _number(task.job))
+        ]
+        if self.slurm is None or not (sessions or tasks):
             return
         try:
-            parts = await self.slurm.holdings(*dict.fromkeys(number for _, number in sessions))
+            parts = await self.slurm.holdings(*dict.fromkeys(number for _, number in (*sessions, *tasks)))
         except Unavailable as error:
             LOG.warning("sessions stay as they are: %s", error.message)
             self._missing.forget_all()
@@ -133,10 +153,25 @@ class SessionDesk(Desk):
                 over.append(session.id)
             else:
                 missing.append(session.id)
+        for task, number in tasks:
+            if self.live.get(task.id) is not task or task.state != "queued" or _number(task.job) != number:
+                continue  # it is past that, or was moved meanwhile
+            own, device = [part for part in parts if part.job == number], task.submitted.device
+            if self.slurm.shares([part for part in own if part.state in HOLD], device, alone=self._alone) < 1:
+                ended = self.slurm.has_ended(own, device, alone=self._alone)
+                (over if ended else missing).append(task.id)
         for id in (*over, *self._missing.confirmed(missing, self.now_us())):
-            session = self.sessions[id]
-            number = session.job.removeprefix(SLURM)
+            self._end_without_share(id)
+
+    def _end_without_share(self, id: str) -> None:
+        """A session or a queued task whose Slurm job holds nothing for it."""
+        if (session := self.sessions.get(id)) is not None:
+            number = _number(session.job)
             self.close_now(session, f"Slurm job {number} holds no share of QPU {session.device} for it any more")
+        elif (task := self.live.get(id)) is not None:
+            number, device = _number(task.job), task.submitted.device
+            self.note_unwanted(task)
+            self.handle(Cancelled(id, f"Slurm job {number} holds no share of QPU {device} for it any more"))
 
     @property
     def _alone(self) -> bool:
@@ -147,17 +182,16 @@ class SessionDesk(Desk):
         return self.core.shares(device) if hold is QpuHold.WHOLE else 1
 
     def session(self, who: Caller, session: str) -> View:
-        """How a session stands."""
+        """How a session stands. Others' sessions look as if they were not there."""
         live = self.sessions.get(session)
         if live is not None:
             view = live.view()
             if live.user == who.user:  # whoever asks for it still wants it
                 live.used_us = self.now_us()
         else:
-            sql = "SELECT id, device, hold, project, state, requested_us, opened_us FROM sessions WHERE id = ?"
-            row = self.store.row(sql, session)
-            view = dict(zip(row.keys(), row, strict=True)) if row is not None else {}
-        if not view or not self.may_see(who, view["project"]):
+            row = self.store.row(f"SELECT {CLOSED_COLUMNS} FROM sessions WHERE id = ?", session)  # noqa: S608
+            view = {**row, "shared": bool(row["shared"])} if row is not None else {}
+        if not view or not (who.admin or _may_use(who, view)):
             raise NotFound(f"there is no session {session}")
         return view
 
@@ -190,21 +224,28 @@ class SessionDesk(Desk):
         """End a session without asking; `why` is what its users are told."""
         if why:
             LOG.info("session %s is closed: %s", session.id, why)
-            self._closed_why[session.id] = why
-            if len(self._closed_why) > WHY_KEPT:
-                del self._closed_why[next(iter(self._closed_why))]
         for task in self.live.values():
             if task.submitted.session == session.id:
                 self.note_unwanted(task)
-        self.note_session_closed(session)
+        self.note_session_closed(session, why)
         self.handle(SessionClosed(session.id, why))
 
-    def own_session(self, who: Caller, name: str) -> LiveSession:
-        """An open or waiting session of the caller's projects."""
-        session = self.sessions.get(name)
-        if session is None or session.project not in who.projects:
-            if self.session(who, name)["project"] not in who.projects:  # an administrator's eyes, not their hands
-                raise NotFound(f"there is no session {name}")
-            why = self._closed_why.get(name)
-            raise Refused(f"session {name} is closed" + (f": {why}" if why else ""), hint="open another")
+    def usable_session(self, who: Caller, name: str) -> LiveSession:
+        """An open or waiting session that the caller may run tasks in."""
+        view = self.session(who, name)
+        if not _may_use(who, view):  # an administrator's eyes, not their hands
+            raise NotFound(f"there is no session {name}")
+        if (session := self.sessions.get(name)) is None:
+            why = f": {view['reason']}" if view["reason"] else ""
+            raise Refused(f"session {name} is closed{why}", hint="open another")
         return session
+
+
+def _may_use(who: Caller, view: View) -> bool:
+    return bool(view["user"] == who.user or (view["shared"] and view["project"] in who.projects))
+
+
+def _number(job: str) -> str:
+    """The number of a Slurm job, by its name here; nothing if it is none."""
+    number = job.removeprefix(SLURM)
+    return number if number != job and number.isdigit() else ""

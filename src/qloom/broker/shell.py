@@ -13,6 +13,7 @@ from typing import Any
 from qloom.broker.desk import View
 from qloom.broker.devices.base import AVAILABLE
 from qloom.broker.events import SharesChanged
+from qloom.broker.feed import News
 from qloom.broker.problems import NotFound
 from qloom.broker.promise import shares_for
 from qloom.broker.reconcile import differences
@@ -101,7 +102,8 @@ class Broker(SessionDesk, TaskDesk):
             position = counts["queued"] + counts["on_device"]
             if task.project in who.projects:
                 wait_s = ahead_s[task.submitted.device] / self.specs[task.submitted.device].lanes if queued else 0.0
-                mine.append({**task.view(), "position": position if queued else 0, "expected_wait_s": wait_s})
+                view = self.as_seen(who, task.view())
+                mine.append({**view, "position": position if queued else 0, "expected_wait_s": wait_s})
             ahead_s[task.submitted.device] += task.submitted.expected_s
             counts["queued" if queued else "on_device"] += 1
         for session in self.sessions.values():
@@ -192,7 +194,7 @@ class Broker(SessionDesk, TaskDesk):
 
     def _tell_device(self, name: str) -> None:
         state = "drained" if self.drained[name] else self.states[name]
-        self.feed.tell({"event": "device", "device": name, "state": state, "up": self._is_up(name)})
+        self.feed.tell(News({"event": "device", "device": name, "state": state, "up": self._is_up(name)}))
         if self.state_hook is not None:
             self.spawn(self.state_hook.tell(name, state))
 

@@ -58,9 +58,9 @@ class SyncBrokerClient:
         """A task is no longer wanted."""
         return self._call(self._client.cancel(task))
 
-    def open_session(self, device: str, hold: str = "share", job: str | None = None) -> View:
+    def open_session(self, device: str, hold: str = "share", job: str | None = None, *, shared: bool = False) -> View:
         """Hold a device or a share of it: waits until it is granted."""
-        return self._call(self._client.open_session(device, hold, job))
+        return self._call(self._client.open_session(device, hold, job, shared=shared))
 
     def close_session(self, session: str) -> View:
         """Give it back."""

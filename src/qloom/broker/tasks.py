@@ -19,31 +19,35 @@ class TaskDesk(Desk):
 
     async def submit(self, who: Caller, order: Order) -> View:
         """Accept a task, or raise; the same idempotency key gives the same task again."""
-        project = who.project(order.project)
+        project = who.project(order.project or self._project_of(who, order.session))
         key: Key | None = ("tasks", who.user, project, order.key) if order.key is not None else None
-        digest = order.digest()
-        if key is not None and (known := self.by_key(key)) is not None:
-            return await self._again(who, known, digest)
-        session = self.own_session(who, order.session) if order.session is not None else None
+        if (view := await self._made_with_key(who, order, key)) is not None:
+            return view
+        session = self._session_for(who, order, project)
         device = self._choose(order, session)
         text, expected_s, set_up = _check(device, order)
-        name, now_us = device.description.name, self.now_us()
+        name, job = device.description.name, order.job or (session.job if session else who.user)
+        if self.require_job_for_tasks and session is None:
+            job = await self.require_job(who, order.slurm_job, name)
+            if (view := await self._made_with_key(who, order, key)) is not None:  # it may have been sent twice
+                return view
+        now_us = self.now_us()
         submitted = Submitted(
             self.new_id(),
             name,
             session.id if session else None,
             expected_s,
             project,
-            order.job or (session.job if session else who.user),
+            job,
             order.priority,
             order.max_wait_s,
             self._time_limit_s(name, order, session),
             set_up,
         )
         actions = self.core.handle(submitted, now_us)
-        task = Live(submitted.task, who.user, project, order.name, submitted, now_us, order.key)
+        task = Live(submitted.task, who.user, project, order.name, submitted, now_us, order.key, job)
         self.live[task.id] = task
-        self._stage(task, digest, text)
+        self._stage(task, order.digest(), text)
         self.apply(actions)
         if order.max_wait_s is not None:
             self.wake_by(now_us + round(order.max_wait_s * 1e6))
@@ -57,6 +61,19 @@ class TaskDesk(Desk):
             self.handle(Cancelled(task.id))
             raise
         return view
+
+    def _project_of(self, who: Caller, session: str | None) -> str | None:
+        """The project that a session of the caller is charged to, if they name one."""
+        return str(self.session(who, session)["project"]) if session is not None else None
+
+    def _session_for(self, who: Caller, order: Order, project: str) -> LiveSession | None:
+        """The session that a task is to run in; it is charged as its session is."""
+        if order.session is None:
+            return None
+        session = self.usable_session(who, order.session)
+        if session.project != project:
+            raise Refused(f"session {session.id} is charged to project {session.project}, not {project}")
+        return session
 
     def _choose(self, order: Order, session: LiveSession | None) -> Device:
         wanted = order.device or (session.device if session else None)
@@ -94,14 +111,28 @@ class TaskDesk(Desk):
         self.store.stage("INSERT INTO payloads VALUES (?, ?)", task.id, text, group=task.id)
         self.publish(task)
 
-    async def _again(self, who: Caller, task: str, digest: str) -> View:
+    async def _made_with_key(self, who: Caller, order: Order, key: Key | None) -> View | None:
+        """The task that was made with this key before."""
+        if key is None or (task := self.by_key(key)) is None:
+            return None
         await self.settled(task)
         row = self.store.row("SELECT digest FROM tasks WHERE id = ?", task)
         if row is None:
             raise refuse_again()
-        if row["digest"] != digest:
+        if row["digest"] != order.digest():
             raise Conflict("this idempotency key was used for another task", hint="use a new key for a new task")
+        live = self.live.get(task)
+        if live is not None and self.require_job_for_tasks and live.submitted.session is None:
+            await self._go_on_in(who, live, order.slurm_job)
         return self.status(who, task)
+
+    async def _go_on_in(self, who: Caller, task: Live, slurm_job: str | None) -> None:
+        """A task goes on in the Slurm job of a driver that was killed, and is resumed."""
+        job = await self.require_job(who, slurm_job, task.submitted.device)
+        if job != task.job:
+            task.job = job
+            self.store.stage("UPDATE tasks SET job = ? WHERE id = ?", job, task.id, group=task.id)
+            await self.store.durable()
 
     # Looking
 
@@ -115,8 +146,7 @@ class TaskDesk(Desk):
             view = dict(zip(row.keys(), row, strict=True)) if row is not None else {}
         if not view or not self.may_see(who, view["project"]):
             raise NotFound(f"there is no task {task}")
-        if view["project"] not in who.projects:
-            view["name"] = None
+        view = self.as_seen(who, view)
         if view["state"] == "queued" and live is not None:
             view["position"], ahead_s = (0, 0.0) if live.over else self.core.ahead(task)
             view["expected_wait_s"] = ahead_s if self.core.is_up(view["device"]) else None
