@@ -48,3 +48,14 @@ def test_only_a_step_of_one_task_runs_again_as_a_whole(monkeypatch, tasks, runs)
     with pytest.raises(NodeLost):
         asyncio.run(PerTask._step(object.__new__(PerTask), [object()] * tasks, Room(4)))
     assert len(ran) == runs
+
+
+def test_a_node_that_fails_under_spare_work_is_no_longer_held_and_another_is_asked_for():
+    """All nodes of the job fail under spare work that is never asked for; the next phase needs them all."""
+    steps = [("guess", [(1.0, 1), (1.1, 1)], 5.0), ("classical", [(1.0, 2)])]
+    ended = simulate([steps], ["offload"], Site(nodes=2), faults=Faults(seed=7, node_rate=1.0))
+    assert ended.outcomes == simulate([steps], ["offload"], Site(nodes=2)).outcomes
+    lost_us = [event["at_us"] for event in ended.events if event.get("lost")]
+    assert lost_us[:2] == [1_000_000, 1_100_000]
+    held = [interval for interval in read_history(ended.events).intervals if interval.kind == "node"]
+    assert sorted(interval.end_us for interval in held)[:2] == lost_us[:2]

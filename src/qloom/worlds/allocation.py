@@ -71,7 +71,7 @@ class Allocation(AllocationPort):
         self._changed = asyncio.Event()
         self._transition: asyncio.Task[Any] | None = None
         self._resizing = asyncio.Lock()
-        self._loss: NodeLost | None = None  # the last one, as long as there is hope for another node
+        self._loss: NodeLost | None = None  # the last one: work that is too wide since then asks for another node
         self._replacing: Request | None = None
         self._closing = False
         self.released: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # for those who come after
@@ -157,6 +157,7 @@ class Allocation(AllocationPort):
 
         def ended(runner: asyncio.Task[Any]) -> None:
             self._running.remove(ticket)
+            self._note_loss(nodes, runner)
             if runner.cancelled():
                 ticket.done.cancel()
             elif ticket.done.done():
@@ -164,22 +165,27 @@ class Allocation(AllocationPort):
             elif (error := runner.exception()) is None:
                 ticket.done.set_result(runner.result())
             elif isinstance(error, NodeLost) and ticket.losses + 1 < MOST_RUNS:
-                self._run_again(ticket, nodes, error)
+                self._run_again(ticket)
             else:
                 ticket.done.set_exception(error)
             self._make_idle(nodes)
 
         ticket.runner.add_done_callback(ended)
 
-    def _run_again(self, ticket: Ticket, nodes: list[str], loss: NodeLost) -> None:
-        """Put work whose node has failed first in line, and see that it has enough nodes."""
+    def _note_loss(self, nodes: list[str], runner: asyncio.Task[Any]) -> None:
+        """If a node has failed under a task, required or spare: the journal has it as no longer held."""
+        if runner.cancelled() or not isinstance(loss := runner.exception(), NodeLost):
+            return
+        self._loss = loss
         gone = [node for node in (*nodes, *self._idle) if node not in self.lease.nodes]
         self._idle = [node for node in self._idle if node in self.lease.nodes]
         if gone:
             self._cluster.record("shrunk", lease=self.lease.id, nodes=gone, lost=True)
+
+    def _run_again(self, ticket: Ticket) -> None:
+        """Put work whose node has failed first in line, and see that it has enough nodes."""
         ticket.runner = None
         ticket.losses += 1
-        self._loss = loss
         self._waiting.appendleft(ticket)
 
     def _ask_for_replacement(self, missing: int) -> None:
@@ -203,7 +209,6 @@ class Allocation(AllocationPort):
 
     def _give_up(self, loss: NodeLost) -> None:
         """No node came in the place of one that failed: what cannot do without it has failed, too."""
-        self._loss = None
         for ticket in [ticket for ticket in self._waiting if ticket.work.task.nodes > len(self.lease.nodes)]:
             self._waiting.remove(ticket)
             ticket.done.set_exception(loss)
@@ -215,6 +220,7 @@ class Allocation(AllocationPort):
 
         def ended(runner: asyncio.Task[Any]) -> None:
             del self._spare[node]
+            self._note_loss([node], runner)
             if runner.cancelled():
                 self._cluster.spare.put_back(work)
             elif runner.exception() is not None:
