@@ -46,9 +46,11 @@ async def run_job(
     for work in [work for work, kept in memory.results.items() if not journal.results.has(kept)]:
         recorder.record("result_lost", work=work)  # it is run again
         memory.forget(work)
+    strategy = make_strategy(strategies[number % len(strategies)], required)
+    cluster.unused.patience_s = strategy.patience_s
     job = Job(
         name,
-        make_strategy(strategies[number % len(strategies)], required),
+        strategy,
         cluster,
         JobQpu(broker, cluster, recorder),
         journal,

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 from qloom.model import Need, QpuHold, Task, Work
 
+PATIENCE_S = 5.0  # how long a job that waits in line keeps what it does not use, unless its strategy says otherwise
+
 
 class Allocation(Protocol):
     """Nodes, and perhaps a QPU, that a job holds."""
@@ -92,13 +94,6 @@ class Cluster(Protocol):
     @property
     def spare_running(self) -> int:
         """How many pieces of spare work run now."""
-
-    @property
-    def keeps_qpu(self) -> bool:
-        """Whether a quantum block of the job holds a QPU that others may be waiting for."""
-
-    async def let_go_of_qpu(self) -> None:
-        """Give every hold of a QPU back; the rest of a block then queues task by task."""
 
     def fill_idle_nodes(self, spare: Sequence[Work], *, most: int | None = None, give_way: bool = False) -> None:
         """Run these on nodes that are held but idle, on `most` of them at once; they may be dropped.

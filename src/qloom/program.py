@@ -107,12 +107,10 @@ class Job:
         """Keep one hold of the QPU over all quantum tasks inside; it ends when all of them are done."""
         block = _Block(self._reservation)
         self._blocks.append(block)
-        self._cluster.open_blocks += 1
         try:
             yield
             await block.finish()
         finally:
-            self._cluster.open_blocks -= 1
             self._blocks.remove(block)
             await block.close()
 
@@ -190,25 +188,32 @@ class Job:
         known = {work.id: self._recall(work.id) for work in works if work.id in self._memory.results}
         missing = [work for work in works if work.id not in known]
         if missing:
-            await self._ready()
-            claimed = [(work, self._cluster.spare.claim(work)) for work in missing]
-            for work, run in claimed:
-                if run is not None:
-                    self._recorder.record("claimed", work=work.id)
-            required = [work for work, run in claimed if run is None]
-            spare = [self._spare_result(work, run) for work, run in claimed if run is not None]
-            firm = [self._strategy.classical(required)] if required else []
-            *early, rest = await _all_or_none([*spare, *firm]) if firm else [*await _all_or_none(spare), []]
-            early_works = [work for work, run in claimed if run is not None]
-            known.update((work.id, result) for work, result in zip(early_works, early, strict=True))
-            known.update((work.id, result) for work, result in zip(required, rest, strict=True))
+            with self._cluster.unused.wanted([work.id for work in missing]):
+                known |= await self._run(missing)
         return [known[work.id] for work in works]
+
+    async def _run(self, missing: list[Work]) -> dict[str, Any]:
+        """Have work done that the journal does not know; what was begun as spare work is waited for."""
+        await self._ready()
+        claimed = [(work, self._cluster.spare.claim(work)) for work in missing]
+        for work, run in claimed:
+            if run is not None:
+                self._cluster.unused.runs(work.id)
+                self._recorder.record("claimed", work=work.id)
+        required = [work for work, run in claimed if run is None]
+        spare = [self._spare_result(work, run) for work, run in claimed if run is not None]
+        firm = [self._strategy.classical(required)] if required else []
+        *early, rest = await _all_or_none([*spare, *firm]) if firm else [*await _all_or_none(spare), []]
+        early_works = [work for work, run in claimed if run is not None]
+        results = {work.id: result for work, result in zip(early_works, early, strict=True)}
+        return results | {work.id: result for work, result in zip(required, rest, strict=True)}
 
     async def _spare_result(self, work: Work, run: asyncio.Future[Any]) -> Any:
         try:
             return await asyncio.shield(run)
         except SpareDropped:
-            return (await self._strategy.classical([work]))[0]
+            with self._cluster.unused.wanted([work.id]):
+                return (await self._strategy.classical([work]))[0]
         except asyncio.CancelledError:
             self._cluster.spare.unclaim(work)
             raise
@@ -216,18 +221,20 @@ class Job:
     async def _quantum(self, work: QuantumWork, block: _Block | None) -> Any:
         if work.id in self._memory.results:
             return self._recall(work.id)
-        await self._ready()
-        if block is not None:
-            await block.hold()
-        async with self._hold.use():
-            return await self._qpu.run(work)
+        with self._cluster.unused.wanted([work.id]):
+            await self._ready()
+            if block is not None:
+                await block.hold()
+            async with self._hold.use():
+                return await self._qpu.run(work)
 
     async def _candidate(self, work: QuantumWork, instead: Work, block: _Block | None) -> Any:
         """Both implementations give the same kind of answer; the journal says which one ran, and why."""
         for known in (work.id, instead.id):
             if known in self._memory.results:
                 return self._recall(known)
-        await self._ready()
+        with self._cluster.unused.wanted([work.id]):
+            await self._ready()
         reason = self._why_classical(work, instead)
         choice = "classical" if reason else "quantum"
         self._recorder.record("candidate", work=work.id, instead=instead.id, choice=choice, reason=reason or None)

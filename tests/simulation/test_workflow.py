@@ -142,8 +142,6 @@ def test_a_step_that_has_its_nodes_goes_on_when_one_of_its_tasks_is_asked_for():
 class OneGrant:
     """A cluster and its one allocation, granted when the test says so."""
 
-    keeps_qpu = False
-
     def __init__(self) -> None:
         self.granted, self.is_released = asyncio.Event(), False
 

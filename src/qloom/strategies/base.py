@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from qloom.errors import InputError
 from qloom.model import Need, QpuHold, Work
-from qloom.ports import Allocation, Cluster, Requirements
+from qloom.ports import PATIENCE_S, Allocation, Cluster, Requirements
 
 
 class Strategy:
@@ -38,6 +38,7 @@ class Strategy:
         self.nodes = required.nodes
         self.qpu_hold = required.qpu_hold or self.usual_qpu_hold
         self.settings = {**self.options, **required.options}
+        self.patience_s = self.settings.get("patience_s", PATIENCE_S)  # for which it keeps what it does not use
 
     async def begin(self) -> None:
         """Called before the first phase that has to run."""

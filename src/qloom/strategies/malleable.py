@@ -28,7 +28,6 @@ class Malleable(Strategy):
     def __init__(self, required: Requirements) -> None:
         super().__init__(required)
         self.min_nodes = int(self.settings["min_nodes"])
-        self.patience_s = self.settings["patience_s"]
         if self.min_nodes != self.settings["min_nodes"] or not 1 <= self.min_nodes <= self.nodes:
             hint = f"choose a whole number from 1 to {self.nodes}, the nodes of the job"
             raise InputError(f"min_nodes is {self.settings['min_nodes']:g}", hint=hint)
@@ -85,7 +84,6 @@ class Malleable(Strategy):
     async def _queue_again(self, nodes: int) -> None:
         """Waiting without a bound while holding nodes could block others for ever: so hold nothing."""
         assert self.held is not None  # noqa: S101  begin came first
-        await self.cluster.let_go_of_qpu()
         await self.held.release()
         self.held = await self.allocate(Need(nodes=nodes, qpu=self.qpu_hold))
 

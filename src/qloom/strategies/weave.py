@@ -67,23 +67,12 @@ class Weave(Strategy):
         runs = self._leases.run(tasks)
         self._spare.begin_after(tasks)
         self._share.prepare(self._ask_for_share(tasks) if self._may_ask_for_share() else None)
-        watching = asyncio.ensure_future(self._let_go_of_qpu(tasks)) if self.cluster.keeps_qpu else None
         try:
             return await results(runs)
         except asyncio.CancelledError:
             if self._leases.failure is not None:
                 raise self._leases.failure from None
             raise
-        finally:
-            if watching is not None:
-                watching.cancel()
-
-    async def _let_go_of_qpu(self, tasks: Sequence[Work]) -> None:
-        """A block that keeps the QPU waits for nodes only so long."""
-        await asyncio.sleep(self.settings["patience_s"])
-        waiting = [work.id for work in self.cluster.waiting]
-        if any(work.id in waiting for work in tasks):
-            await self.cluster.let_go_of_qpu()
 
     @asynccontextmanager
     async def quantum(self) -> AsyncIterator[None]:

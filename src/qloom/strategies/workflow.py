@@ -85,16 +85,10 @@ class Workflow(Strategy):
         return Need(nodes=max(min(self.nodes, int(self.settings["phase_nodes"])), self.nodes_for(tasks)))
 
     async def _step(self, tasks: Sequence[Work], room: Room) -> list[Any]:
-        """One allocation. A block that keeps the QPU waits for nodes only so long."""
+        """One allocation."""
         need = self._need(tasks)
-        async with room.take(need.nodes):
-            patience_s = self.settings["patience_s"] if self.cluster.keeps_qpu else None
-            held = await self.cluster.allocate(need, within_s=patience_s)
-            if held is None:
-                await self.cluster.let_go_of_qpu()
-                held = await self.allocate(need)
-            async with held:
-                return await spread(tasks, held)
+        async with room.take(need.nodes), await self.allocate(need) as held:
+            return await spread(tasks, held)
 
     @asynccontextmanager
     async def quantum(self) -> AsyncIterator[None]:

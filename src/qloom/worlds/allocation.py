@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qloom.aio import see_through
-from qloom.errors import NeedError, NodeLost
+from qloom.errors import NeedError, NodeLost, QloomError
 from qloom.model import Work
 from qloom.ports import Allocation as AllocationPort
 from qloom.ports import Lease, Request
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 MOST_RUNS = 3  # of a task whose nodes fail
+UNUSED = "nothing ran on it while required work waited in line"
 REPLACEMENT_S = 60.0  # how long a job waits for a node in the place of one that has failed
 
 
@@ -74,9 +75,14 @@ class Allocation(AllocationPort):
         self._loss: NodeLost | None = None  # the last one: work that is too wide since then asks for another node
         self._replacing: Request | None = None
         self._closing = False
+        self._idle_since_us = self._granted_us = self._world.clock.now_us()
+        self._giving: asyncio.Future[None] | None = None  # what is under way of giving back and asking again
+        self._parked: int | None = None  # how many nodes it had that were given back: it asks for them if work comes
+        self._returning: Request | None = None
         self.released: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # for those who come after
         cluster.allocations.append(self)
         self.dispatch()
+        cluster.unused.look()
 
     @property
     def nodes(self) -> Sequence[str]:
@@ -120,13 +126,17 @@ class Allocation(AllocationPort):
     def _abandon(self, ticket: Ticket) -> None:
         if ticket in self._waiting:
             self._waiting.remove(ticket)
-            if self._replacing is not None and not self._waiting:
-                self._world.withdraw(self._replacing)
+            for request in (self._replacing, self._returning):
+                if request is not None and not self._waiting:
+                    self._world.withdraw(request)
             self._notify()
+            self._note_idle()
             self.dispatch()
 
     def dispatch(self) -> None:
         """Put work on idle nodes: required work in the order it came, the job's common work, then spare work."""
+        if self._parked is not None:
+            return self._come_back_for_work(self._parked)
         while self._waiting and self._waiting[0].work.task.nodes <= len(self._idle):
             self._start(self._waiting.popleft())
         if self._waiting:
@@ -250,6 +260,7 @@ class Allocation(AllocationPort):
         self._keep_to_what_was_asked()
         self._notify()
         self.dispatch()
+        self._note_idle()
 
     async def settled(self, for_s: float) -> None:
         """Wait until nothing has run on it for so long, spare work included."""
@@ -264,12 +275,101 @@ class Allocation(AllocationPort):
         self._changed.set()
         self._changed = asyncio.Event()
 
+    # Giving back what is not used, while the job waits in line (`qloom.worlds.unused`)
+
+    def _note_idle(self) -> None:
+        if self.is_idle:
+            self._idle_since_us = self._world.clock.now_us()
+            self._cluster.unused.look()
+
+    @property
+    def nodes_unused_since_us(self) -> int | None:
+        """Since when nothing has run here; None if something does, or there is nothing to give back."""
+        is_changing = self._closing or self._parked is not None or self._resizing.locked()
+        return None if is_changing or not self.is_idle or not self.lease.nodes else self._idle_since_us
+
+    @property
+    def qpu_unused_since_us(self) -> int | None:
+        """Since when the job has had no quantum task out; None if it has one, or there is no hold to give back."""
+        is_changing = self._closing or self._resizing.locked()
+        if is_changing or self.session is None or self._cluster.quantum_out:
+            return None
+        return max(self._granted_us, self._cluster.quantum_done_us)
+
+    def give_nodes_back(self) -> None:
+        """Give all of it back, until there is work for it again."""
+        self._give_unused(self._park)
+
+    def give_qpu_back(self) -> None:
+        """Give the QPU back for good; tasks of the job then queue one by one."""
+        self._give_unused(self._give_qpu)
+
+    def _give_unused(self, give: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """The lock is free, so it is taken before anybody else does anything."""
+
+        async def give_back() -> None:
+            async with self._resizing:
+                if not self._closing:
+                    await self._own(give())
+
+        self._giving = asyncio.ensure_future(give_back())
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether its nodes were given back and nobody has asked for them again."""
+        return self._parked is not None and self._returning is None
+
+    @property
+    def size(self) -> int:
+        """How many nodes it has, or had when they were given back."""
+        return len(self.lease.nodes) if self._parked is None else self._parked
+
+    async def _park(self) -> None:
+        self._parked, self._idle = len(self.lease.nodes), []
+        if self.session is not None:
+            await self.session.close()
+            self.session = None
+        engine_us = await self._world.free(self.lease)
+        self._cluster.record("released", lease=self.lease.id, engine_us=engine_us, reason=UNUSED)
+
+    def _come_back_for_work(self, nodes: int) -> None:
+        for ticket in [ticket for ticket in self._waiting if ticket.work.task.nodes > nodes]:
+            self._waiting.remove(ticket)
+            ticket.done.set_exception(_too_large(ticket.work, nodes))
+        if self._waiting:
+            self.come_back()
+
+    def come_back(self) -> None:
+        """Ask again for as many nodes as were given back."""
+        if self._parked is not None and self._returning is None and self._transition is None:
+            self._returning = self._cluster.request(self._parked, self._parked)
+            self._giving = asyncio.ensure_future(self._return(self._returning))
+
+    async def _return(self, request: Request) -> None:
+        lease: Lease | None = None
+        try:
+            lease = await self._cluster.ask_again(request)
+        except QloomError as failure:
+            for ticket in self._waiting:
+                ticket.done.set_exception(failure)
+            self._waiting.clear()
+        finally:
+            self._returning = None
+            if lease is not None:
+                self.lease, self._parked = lease, None
+                self._idle, self._first = list(lease.nodes), dict.fromkeys(lease.nodes)
+            self._notify()
+            self.dispatch()
+            self._note_idle()
+
     # Transitions
 
     async def grow(self, nodes: int, within_s: float, *, for_each_grant: bool = False) -> None:
         """Ask for nodes until `nodes` are held, for at most `within_s`, or for so long again after each grant."""
         async with self._resizing:
-            if self._closing or nodes <= len(self.lease.nodes):
+            if self._parked is not None:
+                self._parked = max(self._parked, nodes)  # that is how many it asks for when there is work
+            if self._closing or self._parked is not None or nodes <= len(self.lease.nodes):
                 return
             deadline_us = self._world.clock.now_us() + round(within_s * 1e6)
             while len(self.lease.nodes) < nodes:
@@ -306,7 +406,9 @@ class Allocation(AllocationPort):
     async def shrink(self, nodes: int) -> None:
         """Give nodes back until `nodes` are held, but none that runs required work."""
         async with self._resizing:
-            if self._closing:
+            if self._parked is not None:
+                self._parked = min(self._parked, nodes)
+            if self._closing or self._parked is not None:
                 return
             keep = max(nodes, min(self.busy_nodes, len(self.lease.nodes)))
             if keep < len(self.lease.nodes):
@@ -374,15 +476,16 @@ class Allocation(AllocationPort):
                 await self._own(self._give_all())
 
     async def _give_all(self) -> None:
-        while not self.is_idle or self._replacing:
+        while not self.is_idle or self._replacing or self._returning:
             self.drop_spare(len(self._spare))
             await self._changed.wait()
-        if self.session is not None:
-            await self.session.close()
-            self.session = None
         try:
-            engine_us = await self._world.free(self.lease)
-            self._cluster.record("released", lease=self.lease.id, engine_us=engine_us)
+            if self._parked is None:
+                if self.session is not None:
+                    await self.session.close()
+                    self.session = None
+                engine_us = await self._world.free(self.lease)
+                self._cluster.record("released", lease=self.lease.id, engine_us=engine_us)
             self._cluster.allocations.remove(self)
         finally:
             if not self.released.done():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from qloom.aio import see_through
@@ -16,6 +16,7 @@ from qloom.ports import Allocation as AllocationPort
 from qloom.ports import Cluster, Lease, Request, World
 from qloom.worlds.allocation import Allocation, Ticket
 from qloom.worlds.spare import SparePool
+from qloom.worlds.unused import UnusedRule
 
 
 class JobCluster(Cluster):
@@ -32,7 +33,9 @@ class JobCluster(Cluster):
         self._recorder = recorder
         self._requests_made = 0
         self._opening: dict[str, asyncio.Future[Session]] = {}
-        self.open_blocks = 0  # quantum blocks of the program: what they hold outlasts the tasks that run
+        self.unused = UnusedRule(world.clock, lambda: self.allocations)
+        self.quantum_out = 0  # quantum tasks of the job that are queued or execute
+        self.quantum_done_us = 0  # when the last of them was done
 
     async def allocate(
         self,
@@ -90,10 +93,28 @@ class JobCluster(Cluster):
         )
 
     async def _grant(self, request: Request, before: Allocation | None) -> Allocation | None:
-        lease = await (self.world.grant(request) if before is None else self._grant_after(before, request))
+        lease = await (self._wait_in_line(request) if before is None else self._grant_after(before, request))
+        self._record_grant(request, lease)
+        if lease is None:
+            return None
+        try:
+            session = await self._open_session(request, lease.device, lease.engine_id) if lease.device else None
+        except BaseException as failure:
+            engine_us = await self.world.free(lease)  # nobody else knows of it yet
+            self.record("released", lease=lease.id, engine_us=engine_us)
+            if isinstance(failure, asyncio.CancelledError):  # nobody cancels this one: the request was withdrawn
+                return None
+            raise
+        return Allocation(self, lease, session)
+
+    async def _wait_in_line(self, request: Request) -> Lease | None:
+        with self.unused.in_line(request):
+            return await self.world.grant(request)
+
+    def _record_grant(self, request: Request, lease: Lease | None) -> None:
         if lease is None:
             self.record("withdrawn", lease=request.id)
-            return None
+            return
         self.record(
             "granted",
             lease=lease.id,
@@ -105,15 +126,13 @@ class JobCluster(Cluster):
             engine_us=lease.engine_us,
             engine_id=lease.engine_id,
         )
-        try:
-            session = await self._open_session(request, lease.device, lease.engine_id) if lease.device else None
-        except BaseException as failure:
-            engine_us = await self.world.free(lease)  # nobody else knows of it yet
-            self.record("released", lease=lease.id, engine_us=engine_us)
-            if isinstance(failure, asyncio.CancelledError):  # nobody cancels this one: the request was withdrawn
-                return None
-            raise
-        return Allocation(self, lease, session)
+
+    async def ask_again(self, request: Request) -> Lease | None:
+        """Wait in line for the nodes of an allocation that were given back; None if the request is withdrawn."""
+        self._record_request("requested", request)
+        lease = await self._wait_in_line(request)
+        self._record_grant(request, lease)
+        return lease
 
     async def _grant_after(self, before: Allocation, request: Request) -> Lease | None:
         """The same for a request that comes after an allocation: once that has ended, the journal has it in line."""
@@ -124,7 +143,8 @@ class JobCluster(Cluster):
         if not withdrawn_or_failed:
             await asyncio.wait([before.released])  # an engine may grant it before we have noted the end of the other
             self._record_request("requested", request)
-        return await granting
+        with self.unused.in_line(request):
+            return await granting
 
     async def _open_session(self, request: Request, device: str, engine_id: str | None) -> Session:
         """A broker that other runs use too may let it wait for longer than the lease took."""
@@ -157,21 +177,27 @@ class JobCluster(Cluster):
         held = [allocation.session for allocation in self.allocations if allocation.session is not None]
         return held[0] if held else None
 
-    @property
-    def keeps_qpu(self) -> bool:
-        """Whether a block holds a QPU that others may be waiting for."""
-        return self.open_blocks > 0 and self.session is not None
-
-    async def let_go_of_qpu(self) -> None:
-        """Give every hold of a QPU back; the rest of a block then queues task by task."""
-        for allocation in list(self.allocations):
-            await allocation.release_qpu()
+    @contextmanager
+    def uses_qpu(self, work: str) -> Iterator[None]:
+        """A quantum task of the job is out."""
+        self.unused.runs(work)
+        self.quantum_out += 1
+        try:
+            yield
+        finally:
+            self.quantum_out -= 1
+            self.quantum_done_us = self.world.clock.now_us()
+            self.unused.look()
 
     def run(self, work: Work) -> asyncio.Future[Any]:
         """Take work on for whichever allocation first has enough idle nodes. Cancelling the future kills the task."""
         ticket = Ticket(work, self._abandon)
         self._line.append(ticket)
         self._dispatch()
+        if ticket in self._line:
+            parked = [held for held in self.allocations if held.is_parked and held.size >= work.task.nodes]
+            for held in parked[:1]:
+                held.come_back()
         return ticket.done
 
     def _abandon(self, ticket: Ticket) -> None:
@@ -223,6 +249,7 @@ class JobCluster(Cluster):
 
     async def execute(self, nodes: Sequence[str], work: Work, lease: Lease, spare: bool = False) -> Any:
         """Run a task in the world, with its beginning and its end in the journal."""
+        self.unused.runs(work.id)
         self.record("task_started", work=work.id, name=work.task.name, nodes=list(nodes), spare=spare or None)
         try:
             ran = await self.world.execute(nodes, work, lease)
@@ -238,6 +265,7 @@ class JobCluster(Cluster):
             )
             failure.job = work.job
             self.record("task_ended", work=work.id, state="failed", error=failure.message)
+            self.unused.waits(work.id)  # whoever asked for it may have it run again
             raise failure from None
         self.record("task_ended", work=work.id, state="done", result=kept, seconds=ran.seconds)
         return ran.result

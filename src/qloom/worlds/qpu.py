@@ -29,7 +29,8 @@ class JobQpu:
             session = None
         payload = work.payload
         device = session.device if session else self._broker.choose(payload.device, payload.variables)
-        return await self._broker.run(work, device, session, self._recorder)
+        with self._cluster.uses_qpu(work.id):
+            return await self._broker.run(work, device, session, self._recorder)
 
     @asynccontextmanager
     async def reserve(self) -> AsyncIterator[None]:

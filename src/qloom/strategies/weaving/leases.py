@@ -180,7 +180,7 @@ class Leases:
             await held.settled(0.0)
             self._adjust()  # a task that began here may be asked for elsewhere, and spare work gives way to that
             await held.settled(self._linger_s)
-            while self._runs and not self._per_task:
+            while self._runs and not self._per_task and not self._is_in_the_way(lease):
                 await held.settled(self._linger_s)
             while self._order.in_quantum and not self._is_in_the_way(lease):
                 if not await self._work_comes_in_time(lease):
