@@ -199,6 +199,7 @@ class Lease:
     engine_us: int | None = None  # the engine's own time of the last grant (Slurm's StartTime)
     engine_id: str | None = None  # what the engine calls what it granted last (a Slurm job)
     ended: bool = False  # given back, all of it, and for good
+    failed: bool = False  # its job has failed or was interrupted: the engine's own accounting shows that too
 
 
 @dataclass

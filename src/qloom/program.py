@@ -302,10 +302,10 @@ class Job:
             self._require_match()
             self._record_calls()
             return result
-        except asyncio.CancelledError:
-            raise
-        except (InputError, JobError) as error:
-            error.job = error.job or self.name
+        except BaseException as error:
+            self._cluster.note_failure()
+            if isinstance(error, InputError | JobError):
+                error.job = error.job or self.name
             raise
         finally:
             await see_through(asyncio.ensure_future(self._end(running)))

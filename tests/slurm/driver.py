@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +26,15 @@ END_S = 480.0  # of a run in Slurm's hands
 def start(*words):
     """`qloom WORDS` in the background."""
     return subprocess.Popen([QLOOM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def kill_with_its_sallocs(driver: int) -> None:
+    """End a driver as a machine that loses power does: nobody is left to give anything back."""
+    os.kill(driver, signal.SIGSTOP)  # or it would see the end of its sallocs
+    for child in Path(f"/proc/{driver}/task/{driver}/children").read_text().split():
+        if Path(f"/proc/{child}/comm").read_text().strip() == "salloc":
+            os.kill(int(child), signal.SIGKILL)  # with SIGTERM it would give back what it holds or asks for
+    os.kill(driver, signal.SIGKILL)
 
 
 def wait_until(condition, what):

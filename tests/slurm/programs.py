@@ -31,6 +31,12 @@ def where(seconds: float, log: str = "", end: str = "") -> str:
     return node
 
 
+async def fails(job: qloom.Job) -> None:
+    """A phase that ends well, then an error of the program's own."""
+    await job.classical(where(0.05))
+    raise ValueError("on purpose")
+
+
 async def long_phase(job: qloom.Job, seconds: float = FOREVER_S, log: str = "", end: str = "") -> list[Any]:
     """A short phase, a quantum task, and a phase that is long enough for something to happen in it."""
     first = await job.classical(where(0.05))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import sqlite3
 import subprocess
@@ -28,7 +27,18 @@ from tests.contract import programs as contract_programs
 from tests.contract import test_contract as contract
 from tests.slurm import programs
 from tests.slurm.conftest import WIDE, resume_nodes
-from tests.slurm.driver import DEADLINE_S, QLOOM, events_of, left, queue, reap, start, wait_for_event, wait_until
+from tests.slurm.driver import (
+    DEADLINE_S,
+    QLOOM,
+    events_of,
+    kill_with_its_sallocs,
+    left,
+    queue,
+    reap,
+    start,
+    wait_for_event,
+    wait_until,
+)
 from tests.slurm.waiting import kill_controller
 
 pytestmark = pytest.mark.slow
@@ -243,7 +253,7 @@ def test_what_a_driver_in_a_job_leaves_is_released_when_that_job_has_ended(clust
     assert reap() == []
     tags = [read_tag(line) for line in cluster.run("squeue", "-h", "-o", "%k").splitlines()]
     (driver,) = [int(tag.pid) for tag in tags if tag is not None]
-    os.kill(driver, signal.SIGKILL)
+    kill_with_its_sallocs(driver)
     wait_until(lambda: own not in queue(cluster), "the end of the driver's job")
     still_held = list(left(cluster))
     assert len(still_held) == 1, "the second node of the phase"
@@ -272,7 +282,10 @@ def test_a_driver_whose_own_job_is_ended_says_how_and_is_resumed_elsewhere(
 
 def test_reap_releases_what_a_dead_driver_left_and_nothing_of_a_live_one(cluster, qloom_home):
     words = [LONG, "--nodes", "1"]
-    kill_driver(["run", *words, "--world", "slurm", "--strategy", "offload"], qloom_home, "task_started")
+    driver = start("run", *words, "--world", "slurm", "--strategy", "offload", "-q")
+    wait_for_event(qloom_home, "task_started")
+    kill_with_its_sallocs(driver.pid)
+    driver.communicate()
     leaked = left(cluster)
     assert leaked
     live = subprocess.Popen(
@@ -288,6 +301,30 @@ def test_reap_releases_what_a_dead_driver_left_and_nothing_of_a_live_one(cluster
     live.send_signal(signal.SIGTERM)
     live.wait(timeout=DEADLINE_S)
     assert left(cluster) == {}
+
+
+def accounted(testbed, job):
+    """How Slurm's accounting says that a job has ended."""
+    said = testbed.run("sacct", "-X", "-n", "-P", "-j", job, "-o", "State").split()
+    return said[0] if said and said[0] not in ("RUNNING", "PENDING") else None
+
+
+def test_allocations_of_a_dead_driver_end_with_it_and_not_as_completed(cluster, qloom_home):
+    driver = start("run", LONG, "--world", "slurm", "--strategy", "offload", "-q")
+    wait_for_event(qloom_home, "task_started")
+    (held,) = left(cluster)
+    driver.kill()
+    driver.communicate()
+    wait_until(lambda: queue(cluster) == {}, "an empty queue")
+    assert reap() == []
+    assert wait_until(lambda: accounted(cluster, held), "its end in accounting") in ("FAILED", "CANCELLED")
+
+
+def test_the_allocations_of_a_job_that_fails_are_cancelled(cluster, qloom_home):
+    outcome = qloom.run(programs.source(programs.fails), world="slurm", strategy="offload")
+    assert len(outcome.errors) == 1
+    (held,) = [event["engine_id"] for event in outcome.events if event["event"] == "granted"]
+    assert wait_until(lambda: accounted(cluster, held), "its end in accounting") == "CANCELLED"
 
 
 def test_pending_requests_of_a_dead_driver_leave_the_queue_with_it(cluster, qloom_home):

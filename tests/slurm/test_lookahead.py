@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +14,18 @@ from qloom.worlds.slurm.batch import Batch
 from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.handover import submit
 from tests.slurm import programs
-from tests.slurm.driver import DEADLINE_S, ended, left, queue, reap, result, start, wait_for_event, wait_until
+from tests.slurm.driver import (
+    DEADLINE_S,
+    ended,
+    kill_with_its_sallocs,
+    left,
+    queue,
+    reap,
+    result,
+    start,
+    wait_for_event,
+    wait_until,
+)
 
 pytestmark = pytest.mark.slow
 LONG = programs.source(programs.long_phase)
@@ -89,11 +97,7 @@ def test_a_driver_that_is_killed_leaves_a_chain_that_is_reaped(cluster, qloom_ho
     driver = start("run", LONG, *SPLIT)
     wait_for_event(qloom_home, "queued_ahead", lease="j1.3")
     held, waiting = wait_until(lambda: chained(cluster), "a sub-job that waits for another")
-    driver.send_signal(signal.SIGSTOP)  # or it would see the end of its salloc
-    for child in Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split():
-        if Path(f"/proc/{child}/comm").read_text().strip() == "salloc":
-            os.kill(int(child), signal.SIGKILL)  # with SIGTERM it would take its request back
-    driver.kill()
+    kill_with_its_sallocs(driver.pid)
     driver.communicate()
     assert {id.partition("+")[0] for id in left(cluster)} == {held, waiting}
     assert {row["job"].partition("+")[0] for row in reap()} == {held, waiting}

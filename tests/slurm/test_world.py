@@ -44,12 +44,13 @@ def sacct(testbed, ids):
         return rows if known >= set(ids) and not any(row[1] in ("RUNNING", "PENDING") for row in rows) else None
 
     rows = wait_until(ended, "the end of all jobs in accounting")
+    states = {row[0]: row[1] for row in rows}  # of a job that was resized, the last counts
     node_s, phases = defaultdict(float), defaultdict(int)
     for job, _, nodes, seconds in rows:
         if "+" not in job or job.endswith("+0"):  # the other component is the QPU's
             node_s[job.partition("+")[0]] += int(nodes) * int(seconds)
             phases[job.partition("+")[0]] += int(nodes)
-    return node_s, phases
+    return node_s, phases, states
 
 
 def test_node_seconds_agree_with_slurm_s_own_accounting(wide_slurm_env):
@@ -64,7 +65,8 @@ def test_node_seconds_agree_with_slurm_s_own_accounting(wide_slurm_env):
     for interval in read_history(outcome.events).intervals:
         if interval.kind == "node":
             held_s[engine_ids[interval.label, interval.resource, interval.begin_us]] += interval.seconds
-    node_s, nodes = sacct(wide_slurm_env, list(held_s))
+    node_s, nodes, states = sacct(wide_slurm_env, list(held_s))
+    assert set(states.values()) == {"COMPLETED"}, states
     for job, seconds in held_s.items():
         assert abs(seconds - node_s[job]) <= 1.0 * nodes[job], f"Slurm job {job}"
     assert account(read_history(outcome.events)).node_s_held == pytest.approx(sum(held_s.values()))

@@ -38,8 +38,8 @@ class Nodes(Protocol):
     def shrink(self, nodes: int) -> None:
         """Keep only that many."""
 
-    def end(self) -> None:
-        """Give everything back. May be called again."""
+    def end(self, *, failed: bool = False) -> None:
+        """Give everything back, for a program that ended well or `failed`. May be called again."""
 
 
 class LocalNodes:
@@ -77,5 +77,5 @@ class LocalNodes:
         """Keep only that many."""
         self.in_use = nodes
 
-    def end(self) -> None:
+    def end(self, *, failed: bool = False) -> None:
         """Nothing to give back."""

@@ -91,6 +91,9 @@ class Root:
                         self._record("stopped")
                         return False
                     self._resize()
+            except BaseException:
+                self._nodes.end(failed=True)
+                raise
             finally:
                 self._nodes.end()
                 notes.remove(directory, notes.OFFER, notes.WISH, notes.LEFT)

@@ -38,7 +38,8 @@ class Held:
 
     id: str
     nodes: list[str]
-    own: bool = False  # the job that the root runs in: shrunk, never cancelled
+    own: bool = False  # the job that the root runs in: shrunk, never ended
+    hold: Salloc | None = None  # what holds it
 
 
 class SlurmNodes:
@@ -108,20 +109,20 @@ class SlurmNodes:
             request.withdraw()
             self._give_back(self._leave_queue(asked), "the allocation that it waited for")
         if self._granted is not None:
-            self._cancel(self._granted)
+            self._end_job(self._granted)
             self._granted = None
 
     def take(self) -> None:
         """Go over to the allocation that was asked for."""
         assert self._granted is not None  # noqa: S101  it has arrived
         before, self._used, self._granted = self._used, self._granted, None
-        self._cancel(before)
+        self._end_job(before)
 
     def shrink(self, nodes: int) -> None:
         """Go back to our own job if it is large enough, drop what is too much, and read back what is left."""
         if self._own is not None and self._used is not self._own and len(self._own.nodes) >= nodes:
             before, self._used = self._used, self._own
-            self._cancel(before)
+            self._end_job(before)
         used = self._used
         assert used is not None  # noqa: S101  begun
         if len(used.nodes) > nodes:
@@ -131,15 +132,15 @@ class SlurmNodes:
                 said = f": {answer.complaint}" if answer.code != 0 else ""
                 raise JobError(f"job {used.id} was to keep {nodes} nodes and has {len(used.nodes)}{said}")
 
-    def end(self) -> None:
-        """Give everything back but the job that we are in."""
+    def end(self, *, failed: bool = False) -> None:
+        """Give everything back but the job that we are in; what a program that failed has used is cancelled."""
         if self._ended:
             return
         self._ended = True
         try:
             self.withdraw()
             used, self._used = self._used, None
-            self._cancel(used)
+            self._end_job(used, failed=failed)
             self._settle(PATIENCE_S)
             if left := list(self._leaving.values()):
                 raise JobError(f"Slurm does not answer: {', '.join(left)} may still be held", hint="qloom slurm reap")
@@ -154,9 +155,10 @@ class SlurmNodes:
         if id is None:
             return None
         try:
-            return Held(id, await self._nodes_of(id))
+            return Held(id, await self._nodes_of(id), hold=request)
         except BaseException:
             await self._client.cancel(id)
+            await request.close()
             raise
 
     async def _nodes_of(self, id: str) -> list[str]:
@@ -176,9 +178,17 @@ class SlurmNodes:
                 raise
             raise JobError(error.message) from None  # a program that runs already goes on without
 
-    def _cancel(self, held: Held | None) -> None:
+    def _end_job(self, held: Held | None, *, failed: bool = False) -> None:
         if held is not None and not held.own:
-            self._give_back(self._client.cancel(held.id), f"job {held.id}")
+            self._give_back(self._release(held, failed=failed), f"job {held.id}")
+
+    async def _release(self, held: Held, *, failed: bool = False) -> None:
+        """End a job by the exit of what holds it; cancel it if that was not enough, or if the program has failed."""
+        if held.hold is not None and not failed:
+            await held.hold.complete()
+        await self._client.cancel(held.id)
+        if held.hold is not None:
+            await held.hold.close()
 
     async def _leave_queue(self, asked: asyncio.Task[Held | None]) -> None:
         try:
@@ -186,7 +196,7 @@ class SlurmNodes:
         except (InputError, JobError):
             return  # it was not granted
         if held is not None:
-            await self._client.cancel(held.id)
+            await self._release(held)
 
     def _give_back(self, giving: Coroutine[Any, Any, None], what: str) -> None:
         self._leaving[self._runner.get_loop().create_task(giving)] = what

@@ -37,6 +37,11 @@ class JobCluster(Cluster):
         self.quantum_out = 0  # quantum tasks of the job that are queued or execute
         self.quantum_done_us = 0  # when the last of them was done
 
+    def note_failure(self) -> None:
+        """The job has failed or was interrupted: what it holds is given back as such."""
+        for allocation in self.allocations:
+            allocation.lease.failed = True
+
     async def allocate(
         self,
         need: Need,

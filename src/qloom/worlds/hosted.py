@@ -289,6 +289,8 @@ class HostedWorld(World):
             ended_us = await self._world.free(lease)
         else:
             lease.ended = True
+            if loan.granted is not None:
+                loan.granted.failed = lease.failed
             giving_back = [self._world.free(loan.granted)] if loan.granted is not None else []
             giving_back += [self._drop_own_qpu(loan)] if loan.has_qpu else []
             ended_us = await _last_end_us(giving_back)

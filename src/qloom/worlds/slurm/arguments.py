@@ -9,6 +9,9 @@ from qloom.model import QpuHold
 from qloom.ports import Request
 from qloom.site import Site, Slurm
 
+# Tells that the allocation is there. It exits with 0, and the job is COMPLETED, if it is told to end; with 1, and the
+# job has FAILED, if the driver is gone without a word.
+HOLD = 'echo "$SLURM_JOB_ID"; read -r end'
 _OPTIONS = ("account", "qos", "reservation", "constraint", "network")
 
 
@@ -64,13 +67,13 @@ def components(site: Site, request: Request, shares: int, rest_s: float | None =
 
 
 def salloc(parts: Sequence[Sequence[str]], name: str, comment: str, after: Sequence[str] = ()) -> list[str]:
-    """The words of a `salloc` that ends as soon as the allocation is there, and leaves it.
+    """The words of a `salloc` that holds an allocation until its driver ends it or is gone.
 
-    It starts only when the jobs that it comes `after` have ended, however they did: a driver ends its allocations by
-    `scancel`. What the leader of a het job waits for, its other components wait for too.
+    It starts only when the jobs that it comes `after` have ended, however they did: those of a run that fails are
+    cancelled. What the leader of a het job waits for, its other components wait for too.
     """
     tags = [f"--job-name={name}", f"--comment={comment}"]
-    words = ["salloc", "--no-shell", *([f"--dependency=afterany:{':'.join(after)}"] if after else [])]
+    words = ["salloc", *([f"--dependency=afterany:{':'.join(after)}"] if after else [])]
     for place, part in enumerate(parts):
         words += [*([":"] if place else []), *part, *tags]  # the last word counts
-    return words
+    return [*words, "sh", "-c", HOLD]

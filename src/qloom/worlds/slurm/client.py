@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from typing import Any
 from qloom.errors import InputError, JobError
 from qloom.mpi.launch import clean_environment
 from qloom.site import Slurm
+from qloom.worlds.slurm import completion
 from qloom.worlds.slurm.pace import Pace, Urgency
 from qloom.worlds.slurm.rows import FORMAT, Row, read_rows
 
@@ -37,7 +40,8 @@ DOWN = (
 )
 AWAY = ("drain", "down", "fail", "maint")  # as the states of such nodes begin
 GONE = ("invalid job id", "already completing or completed")
-_RELEASES = ("scancel", "scontrol")
+_COMPLETE = (sys.executable, "-I", completion.__file__)
+_RELEASES = ("scancel", "scontrol", sys.executable)
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,7 @@ class Client:
         throttled = partial(self._tell, "slurm_throttled", most_calls_per_s=most_calls_per_s)
         self._pace = Pace(most_calls_per_s, throttled)
         self._down_since: float | None = None
+        self._library: str | None = None  # Slurm's own; "" if it is not found
         self.calls = 0
         self.was_silent = False
         # scontrol leaves scripts behind, and a driver that is killed this directory: better within that of its run
@@ -187,6 +192,21 @@ class Client:
         said = [line for line in answer.stderr.lower().splitlines() if not any(text in line for text in GONE)]
         if answer.code != 0 and said:
             raise JobError(f"scancel says: {answer.complaint}", hint=f"scancel {' '.join(ids)}")
+
+    async def complete(self, *ids: str) -> None:
+        """Try to let jobs, or components of het jobs, end by themselves with exit code 0; see `completion`."""
+        if self._library is None:
+            said = (await self.call("scontrol", "show", "config")).stdout
+            found = re.search(r"^PluginDir\s*=\s*(\S+)", said, re.MULTILINE)
+            self._library = f"{found[1]}/libslurmfull.so" if found is not None else ""
+        if not self._library:
+            return
+        wholes = dict.fromkeys(id.partition("+")[0] for id in ids)
+        answer = await self.call("squeue", "-h", "-o", "%i %A", "-j", ",".join(wholes))
+        known = [line.split() for line in answer.stdout.splitlines()]
+        numbers = [number for id, number in known if id in ids or id.partition("+")[0] in ids]
+        if numbers:
+            await self.call(*_COMPLETE, self._library, *numbers)
 
     async def cancel_named(self, name: str) -> None:
         """End what a request may have left in the queue; names are unique."""

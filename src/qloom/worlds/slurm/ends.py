@@ -14,17 +14,51 @@ from qloom.worlds.slurm.rows import Row
 
 ENDING_S = 10.0  # how long Slurm may take to say how a job has ended
 LOOK_S = 0.1
+MOMENT_S = 2.0  # that a salloc is given to end its allocation before the controller is asked
 RESUME = "what is done is kept: qloom resume"
+
+
+async def complete(client: Client, parts: Sequence[Part]) -> int | None:
+    """Let jobs end by the exit of what holds them, and see that they have; the second of the last end."""
+    ids = [part.id for part in parts]
+    holds = [part.hold for part in parts if part.hold is not None]
+    ending = {asyncio.ensure_future(hold.complete()) for hold in holds}
+    while ending:
+        _, ending = await asyncio.wait(ending, timeout=MOMENT_S)
+        rows = await _rows(client, ids)  # it waits for a controller that does not answer, and says so
+        if _have_ended(rows):
+            await asyncio.gather(*ending)
+            return _last_end_s(rows)
+    return await finish(client, ids)  # a salloc that has lost one component of a het job leaves the others
+
+
+async def finish(client: Client, ids: Sequence[str]) -> int | None:
+    """End jobs, or components of het jobs, that no salloc can end: by themselves if possible, else by `scancel`."""
+    await client.complete(*ids)
+    rows = await _rows(client, ids)
+    return _last_end_s(rows) if _have_ended(rows) else await cancel(client, ids)
 
 
 async def cancel(client: Client, ids: Sequence[str]) -> int | None:
     """Cancel jobs, or components of het jobs, and see that they have ended; the second of the last end."""
     while True:
         await client.cancel(*ids)
-        rows = [row for row in await client.jobs(*(id.partition("+")[0] for id in ids)) if _is_one(row, ids)]
-        if all(row.state.stage == "ended" for row in rows):
-            return max((row.end_s for row in rows if row.end_s is not None), default=None)
+        rows = await _rows(client, ids)
+        if _have_ended(rows):
+            return _last_end_s(rows)
         await asyncio.sleep(LOOK_S)
+
+
+async def _rows(client: Client, ids: Sequence[str]) -> list[Row]:
+    return [row for row in await client.jobs(*(id.partition("+")[0] for id in ids)) if _is_one(row, ids)]
+
+
+def _have_ended(rows: Sequence[Row]) -> bool:
+    return all(row.state.stage == "ended" for row in rows)
+
+
+def _last_end_s(rows: Sequence[Row]) -> int | None:
+    return max((row.end_s for row in rows if row.end_s is not None), default=None)
 
 
 async def settled(client: Client, part: Part) -> Row | None:

@@ -12,6 +12,7 @@ from qloom.ports import Clock
 from qloom.worlds.process import WorkerDied
 from qloom.worlds.slurm.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Client, controller_is_down
 from qloom.worlds.slurm.pace import Urgency
+from qloom.worlds.slurm.salloc import Salloc
 from qloom.worlds.slurm.step import StepWorker
 from qloom.worlds.workers import note_start
 
@@ -29,6 +30,7 @@ class Part:
     qpu: str | None = None  # the job, or the component of a het job, that stands for the QPU
     start_s: int | None = None  # Slurm's own time of its start
     end_s: int | None = None  # when its time limit ends it; None: never, or not known
+    hold: Salloc | None = None  # what holds it; None: the job that the driver itself lives in
 
     @property
     def het(self) -> bool:

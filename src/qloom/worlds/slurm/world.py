@@ -24,7 +24,16 @@ from qloom.worlds.slurm.arguments import components, salloc
 from qloom.worlds.slurm.ceiling import Ceilings, CountedDevice
 from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.driver_job import DRIVER, DriverJob
-from qloom.worlds.slurm.ends import cancel, engine_us, how_it_ended, settled, taken_away, unobserved_us
+from qloom.worlds.slurm.ends import (
+    cancel,
+    complete,
+    engine_us,
+    finish,
+    how_it_ended,
+    settled,
+    taken_away,
+    unobserved_us,
+)
 from qloom.worlds.slurm.facts import Facts
 from qloom.worlds.slurm.held import Held
 from qloom.worlds.slurm.pace import Urgency
@@ -142,17 +151,18 @@ class SlurmWorld(World):
             if job_id is None:
                 self._ceilings.require_room()
                 return None
-            return await self._take(request, shares, job_id)
+            return await self._take(request, shares, job_id, asked)
         finally:
             del self._asking[request.id]
 
-    async def _take(self, request: Request, shares: int, job_id: str) -> tuple[Part, int | None]:
+    async def _take(self, request: Request, shares: int, job_id: str, hold: Salloc) -> tuple[Part, int | None]:
         """What was granted, as Slurm tells it."""
         observed_us = self.clock.now_us()
         qpu = (f"{job_id}+1" if request.least_nodes else job_id) if shares else None
-        part = Part(job_id, [], qpu)
+        part = Part(job_id, [], qpu, hold=hold)
         first = await settled(self.client, part)
         if first is None or first.state.stage != "holds":
+            await hold.close()
             raise self._ended(part, first, request.job, (request.lease or request).id)
         part.nodes = list(first.nodes) if request.least_nodes else []
         part.end_s = first.end_s
@@ -181,7 +191,7 @@ class SlurmWorld(World):
     # Giving back
 
     async def drop_nodes(self, lease: Lease, nodes: Sequence[str]) -> int | None:
-        """Cancel the jobs that are given back whole, and shrink those of which nodes are kept."""
+        """End the jobs that are given back whole, and shrink those of which nodes are kept."""
         whole: list[Part] = []
         for part in self._held.of(lease.id):
             dropped = [node for node in part.nodes if node in nodes]
@@ -206,7 +216,7 @@ class SlurmWorld(World):
                 self._tell(DRIVER, "driver_released", nodes=gone)
 
     async def drop_qpu(self, lease: Lease) -> int | None:
-        """Cancel the component that stands for the QPU, or the job that is nothing else."""
+        """End the component that stands for the QPU, or the job that is nothing else."""
         holders = [part for part in self._held.of(lease.id) if part.qpu is not None]
         device = lease.device
         self._held.remove_qpu(lease)
@@ -216,13 +226,18 @@ class SlurmWorld(World):
         qpu, part.qpu = part.qpu, part.qpu if part.het else None
         if not part.nodes:
             self._held.remove(lease, part)
-        ended_us = await self._cancel([str(qpu)])
+        began_us = self.clock.now_us()
+        if qpu == part.id and part.hold is not None:
+            ended_us = await self._end_jobs(lease, [part])
+        else:
+            end_component = cancel if lease.failed else finish
+            ended_us = engine_us(self.clock, began_us, await end_component(self.client, [str(qpu)]))
         if part is self._adopted:
             self._tell(DRIVER, "driver_released", device=device, engine_us=ended_us)
         return ended_us
 
     async def free(self, lease: Lease) -> int | None:
-        """Cancel all jobs of a lease."""
+        """End all jobs of a lease."""
         lease.ended = True  # Slurm may start what comes after it before it has told us of the end
         self._held.remove_qpu(lease)
         ended_us = await self._end(lease, self._held.of(lease.id))
@@ -233,15 +248,19 @@ class SlurmWorld(World):
         if not parts:
             return None
         await asyncio.gather(*(self._workers.close(part, part.nodes) for part in parts))
-        ended_us = await self._cancel([part.id for part in parts])
+        ended_us = await self._end_jobs(lease, parts)
         for part in parts:
             self._held.remove(lease, part)
         return ended_us
 
-    async def _cancel(self, ids: list[str]) -> int | None:
-        """Cancel jobs or components, and see that they have ended; Slurm's own time of the last end."""
+    async def _end_jobs(self, lease: Lease, parts: list[Part]) -> int | None:
+        """End whole jobs, well unless the job that they were for has failed; Slurm's own time of the last end."""
         began_us = self.clock.now_us()
-        end_s = await cancel(self.client, ids)
+        if lease.failed:
+            end_s = await cancel(self.client, [part.id for part in parts])
+            await _close(parts)
+        else:
+            end_s = await complete(self.client, parts)
         return engine_us(self.clock, began_us, end_s)
 
     # Working
@@ -291,6 +310,7 @@ class SlurmWorld(World):
         row = await settled(self.client, part)
         if row is None or row.state.stage != "holds":
             self._held.remove(lease, part)
+            await _close([part])
             node_failed = row is not None and row.state.name == "NODE_FAIL"
             if node_failed:
                 return NodeLost(failed.message, job=lease.job)
@@ -358,9 +378,15 @@ class SlurmWorld(World):
         await asyncio.gather(*(self._workers.close(part, part.nodes) for part in self._held.all()))
         if parts:
             await self.client.cancel(*(part.id for part in parts))
+            await _close(parts)
         self._held.parts.clear()
         await self._watch.release_strays()
         self._local.close()
         self.client.close()
         if self.client.calls:
             self._tell("run", "slurm_calls", count=self.client.calls)
+
+
+async def _close(parts: Sequence[Part]) -> None:
+    """End what holds jobs that have ended otherwise."""
+    await asyncio.gather(*(part.hold.close() for part in parts if part.hold is not None))
