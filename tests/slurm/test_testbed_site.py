@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -238,3 +239,9 @@ def test_the_files_can_be_written(tmp_path):
     assert "Gres=qpu:helmi:8" in (tmp_path / "site" / "slurm.conf").read_text()
     again = qloom("slurm", "config", "--qpu", "helmi:8", "--output", str(tmp_path / "site"))
     assert again.returncode == 2
+
+
+def test_the_printed_broker_accepts_what_its_callers_can_show():
+    printed = tomllib.loads(json.loads(qloom("slurm", "config", "--qpu", "helmi:8", "--json").stdout)["broker.toml"])
+    assert printed["listen"] == ["q1:7117"]
+    assert printed["auth"]["methods"] == ["munge"]  # peers are known on unix sockets only

@@ -131,7 +131,7 @@ def _broker_toml(qpus: Sequence[SiteQpu], broker: str, licences: bool, munge_soc
         "# beside [[devices]] with the same names",
         f"listen = [{json.dumps(broker.removeprefix('http://'))}]",
         f"hook = {json.dumps(hook)}  # the broker runs as {who}",
-        f'auth = {{methods = ["munge", "peer"], admins = ["root"]{munge}}}',
+        f'auth = {{methods = ["munge"], admins = ["root"]{munge}}}',  # peers are known on unix sockets only
         *([] if licences else [f"slurm = {{require_job = true, gres = {json.dumps(gres)}}}"]),
         *(f"\n[promises.{qpu.name}]\nshares = {qpu.shares}" for qpu in qpus),
     ]
