@@ -5,6 +5,7 @@
     │   ├── NeedError         a task asks for more than there is
     │   ├── PayloadError      a payload that no device can take
     │   ├── PolicyError       a scheduling policy of a user's own is wrong
+    │   ├── NotPrivate        a file or directory that another user owns or can change
     │   ├── Refused           the broker does not admit it: budget, limit, promise, closed session
     │   └── JournalError      a run that cannot be read, resumed or written
     │       ├── ProgramChanged    the program no longer matches its journal
@@ -68,6 +69,10 @@ class PayloadError(InputError):
 
 class PolicyError(InputError):
     """A user's scheduling policy raised, changed the state, gave the wrong amounts, or starts nobody."""
+
+
+class NotPrivate(InputError):
+    """A file or directory that must be this user's alone, and that another user owns or can change."""
 
 
 class Refused(InputError):
