@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -46,3 +48,11 @@ def qloom_home(tmp_path_factory, monkeypatch):
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("QLOOM_HOME", str(home))
     return home
+
+
+@pytest.fixture
+def open_path():
+    """A directory that other users can enter; pytest's own are closed again by any other run of pytest."""
+    with tempfile.TemporaryDirectory(prefix="qloom-") as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory)

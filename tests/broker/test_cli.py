@@ -109,7 +109,7 @@ def test_what_goes_wrong_is_one_line(connected, tmp_path, monkeypatch):
 
 def test_tokens_are_made_once_and_revoked(tmp_path):
     config = tmp_path / "broker.toml"
-    config.write_text(f'store = "{tmp_path}/b.db"\n[projects.physics]\nmembers = []\n')
+    config.write_text(f'store = "{tmp_path}/b.db"\n[projects.physics]\n')
     token = qloom("broker", "token", "ann", "--project", "physics", "--config", str(config)).strip()
     tokens = Tokens(tmp_path / "tokens.json")
     assert tokens.caller(token).projects == ("physics",)

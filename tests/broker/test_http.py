@@ -196,7 +196,7 @@ def test_events_reach_those_who_may_see_them(tmp_path):
             from qloom.broker.http import _stream
             from tests.broker.fakes import ANN, BOB
 
-            own, foreign = _stream(broker, ANN), _stream(broker, BOB)
+            own, foreign = _stream(broker.feed, ANN), _stream(broker.feed, BOB)
             assert (await anext(own)).startswith(":")
             assert (await anext(foreign)).startswith(":")
             await ann.post("/v1/tasks", json=form())
@@ -207,7 +207,7 @@ def test_events_reach_those_who_may_see_them(tmp_path):
                 ids.append(id.removeprefix("id: "))
                 states.append(json.loads(data.removeprefix("data: "))["state"])
             assert states == ["queued", "preparing", "executing", "done"]
-            resumed = _stream(broker, ANN, ids[1])
+            resumed = _stream(broker.feed, ANN, ids[1])
             await anext(resumed)
             again = [await anext(resumed), await anext(resumed)]
             assert [event.split("\n")[0] for event in again] == [f"id: {ids[2]}", f"id: {ids[3]}"]
@@ -228,13 +228,13 @@ def test_a_listener_is_told_if_something_is_gone(last):
         feed = Feed("ab")
         for number in range(KEPT + 5):
             feed.tell(News(event := {"event": "task", "number": number}, "physics", "amy", event))
-        _, queue = feed.listen(ANN, last.format(life="ab"))
+        queue = feed.listen(ANN, last.format(life="ab")).queue
         told = [queue.get_nowait() for _ in range(queue.qsize())]
-        assert told[0][1]["event"] == "missed"
+        assert told[0][1].event["event"] == "missed"
         assert len(told) == (KEPT + 1 if last == "{life}-3" else 1)
-        _, foreign = feed.listen(BOB, f"ab-{KEPT}")
+        foreign = feed.listen(BOB, f"ab-{KEPT}").queue
         assert foreign.empty()
-        _, up_to_date = feed.listen(ANN, told[-1][0])
+        up_to_date = feed.listen(ANN, told[-1][0]).queue
         assert up_to_date.empty()
 
     asyncio.run(main())
@@ -246,7 +246,7 @@ def test_a_listener_that_does_not_listen_is_cut_off(tmp_path):
         from tests.broker.fakes import ANN
 
         async with service(tmp_path) as (broker, _client, _app):
-            _, queue = broker.feed.listen(ANN)
+            queue = broker.feed.listen(ANN).queue
             for _ in range(BACKLOG + 10):
                 broker.feed.tell(News({"event": "device"}))
             assert queue.qsize() == BACKLOG + 1

@@ -154,7 +154,7 @@ def test_a_client_that_vanishes_leaves_nothing_behind(service):
 
 
 def test_tokens_over_tcp(tmp_path):
-    one = Service(tmp_path, listen=[f"127.0.0.1:{free_port()}"], projects={"physics": {"members": []}})
+    one = Service(tmp_path, listen=[f"127.0.0.1:{free_port()}"], projects={"physics": {}})
     tokens = Tokens(tmp_path / "tokens.json")
     one.start()
     address = one.address

@@ -24,9 +24,10 @@ async def service(tmp_path, *, start=True, specs=None, projects=(), device=None,
     made = {
         "ann": tokens.add("ann", ["physics"]),
         "bob": tokens.add("bob", ["chemistry"]),
-        "root": tokens.add("root", ["site"], admin=True),
+        "root": tokens.add("root", ["site"], "admin"),
     }
-    app = make_app(broker, Authenticator(("token",), tokens), LimitsPart(**limits))
+    members = dict.fromkeys(("physics", "chemistry", "site"))  # no lists: tokens say who is in a project
+    app = make_app(broker, Authenticator(("token",), tokens, members), LimitsPart(**limits))
 
     def client(user=None, **headers):
         if user is not None:

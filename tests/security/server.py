@@ -30,7 +30,7 @@ class Attacked(Service):
             module,
             **{
                 "listen": [f"127.0.0.1:{self.port}", f"unix:{directory / 'b.sock'}"],
-                "projects": {"physics": {"members": ["ann"]}, "chemistry": {"members": ["bob"]}},
+                "projects": {"physics": {"members": ["ann", "root"]}, "chemistry": {"members": ["bob"]}},
                 "limits": limits,
                 **values,
             },
@@ -39,7 +39,7 @@ class Attacked(Service):
         self.tokens = {
             "ann": tokens.add("ann", ["physics"]),
             "bob": tokens.add("bob", ["chemistry"]),
-            "root": tokens.add("root", ["physics"], admin=True),
+            "root": tokens.add("root", ["physics"], "admin"),
         }
 
     @property

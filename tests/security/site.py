@@ -14,7 +14,7 @@ from qloom.broker.serve import authenticator, running
 from qloom.broker.tokens import Tokens
 
 ROOT = Path(__file__).resolve().parents[2]
-PROJECTS = {"physics": {"members": []}, "chemistry": {"members": []}}
+PROJECTS: dict[str, dict[str, object]] = {"physics": {}, "chemistry": {}}  # without lists of members: tokens count
 USERS = {"ann": ["physics"], "amy": ["physics", "chemistry"], "bob": ["chemistry"]}  # and boss, an administrator
 
 
@@ -25,7 +25,7 @@ async def site(tmp_path, *, make=make_device, users=USERS, **values):
     config = config_from(given, "config")
     tokens = Tokens(config.tokens_path)
     made = {user: tokens.add(user, projects) for user, projects in users.items()}
-    made["boss"] = tokens.add("boss", [], admin=True)
+    made["boss"] = tokens.add("boss", [], "admin")
     async with running(config, make) as broker:
         app = make_app(broker, authenticator(config), LimitsPart(requests_per_s=1e6, burst=1e6))
 

@@ -37,7 +37,7 @@ def primitive(pubs, program="sampler", **more):
 
 def test_a_budget_does_not_believe_a_users_seconds(tmp_path, vendor):
     async def main():
-        projects = {"physics": {"members": [], "budget_s": 5.0}}
+        projects = {"physics": {"budget_s": 5.0}}
         async with site(tmp_path, devices=[vendor], projects=projects) as (_, client), client("ann") as ann:
             first = await ann.post("/v1/tasks", json=circuit(seconds=0.001))
             assert first.json()["expected_s"] == 3.0

@@ -83,16 +83,16 @@ async def test_a_task_is_charged_as_its_session_is(broker, ann, amy, bob, boss):
 
 @attack
 async def test_the_id_of_a_session_reaches_nobody_else(broker, ann, amy, bob, boss):
-    heard = {user: broker.feed.listen(Caller(user, ("physics",)))[1] for user in ("ann", "amy")}  # as /v1/events does
+    heard = {user: broker.feed.listen(Caller(user, ("physics",))) for user in ("ann", "amy")}  # as /v1/events does
     session = await opened(ann)
     task = (await ann.post("/v1/tasks", json=delay(session=session))).json()["id"]
     await ended(ann, task)
     await ann.delete(f"/v1/sessions/{session}")
 
-    def told(queue):
-        return json.dumps([queue.get_nowait()[1] for _ in range(queue.qsize())])
+    async def told(listener):
+        return json.dumps([(await listener.next())[1] for _ in range(listener.queue.qsize())])
 
-    own, others = told(heard["ann"]), told(heard["amy"])
+    own, others = await told(heard["ann"]), await told(heard["amy"])
     assert session in own
     assert task in own
     assert task in others, "members see the tasks of their project"

@@ -16,7 +16,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from qloom.broker.munge import Munge, statement
 from qloom.broker.problems import Unauthenticated
@@ -26,6 +26,7 @@ from qloom.broker.tokens import Tokens
 
 METHODS = ("token", "munge", "peer", "none")
 MUNGE_LIFE_S = 600.0  # munged forgets a credential after five minutes, and so may we after ten
+Members = Mapping[str, Sequence[str] | None]  # None: there is no list, so that tokens alone say who is in a project
 USER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 
 
@@ -61,7 +62,7 @@ class Authenticator:
 
     methods: Sequence[str] = ("token", "peer")
     tokens: Tokens | None = None
-    members: Mapping[str, Sequence[str]] = field(default_factory=lambda: {"default": ("*",)})  # of each project
+    members: Members = field(default_factory=lambda: {"default": ("*",)})  # of each project
     admins: Sequence[str] = ()
     munge: Munge | None = None
     proxies: Proxies = field(default_factory=Proxies)
@@ -76,7 +77,7 @@ class Authenticator:
         if scheme.lower() == "bearer" and "token" in self.methods and self.tokens is not None:
             if (found := self.tokens.caller(credential.strip())) is None:
                 raise Unauthenticated("this token is not valid", hint="ask for one: qloom broker token")
-            return Identity(found, head)
+            return Identity(self._while_member(found), head)
         if scheme.lower() == "munge" and self.munge is not None:
             return await self._by_munge(self.munge, credential.strip(), head)
         if head.authorization is not None:  # it was meant to say something: nobody else is taken instead
@@ -127,8 +128,27 @@ class Authenticator:
         admin = user in self.admins or uid == os.geteuid() != 0
         return Caller(user, self._projects_of(user), admin, uid)
 
+    def replace_members(self, members: Members, admins: Sequence[str]) -> None:
+        """Count these members and administrators from now on, also for open streams and for requests that wait."""
+        self.members, self.admins = members, admins
+
+    def current(self, before: Caller) -> Caller | None:
+        """What a caller may by now; None if their token was revoked or has expired."""
+        if before.token is not None:
+            found = self.tokens.current(before.token) if self.tokens is not None else None
+            return None if found is None else self._while_member(found)
+        ours = before.admin and before.uid == os.geteuid()
+        return replace(before, projects=self._projects_of(before.user), admin=ours or before.user in self.admins)
+
+    def _while_member(self, caller: Caller) -> Caller:
+        """A token counts for a project only as long as its user is in that project's list, where there is one."""
+        own = dict.fromkeys(self._projects_of(caller.user))
+        held = (name for name in caller.projects if name in own or self.members.get(name, ()) is None)
+        return replace(caller, projects=tuple(held))
+
     def _projects_of(self, user: str) -> tuple[str, ...]:
-        return tuple(name for name, members in self.members.items() if user in members or "*" in members)
+        lists = ((name, members) for name, members in self.members.items() if members is not None)
+        return tuple(name for name, members in lists if user in members or "*" in members)
 
 
 def _for_another_request() -> Unauthenticated:

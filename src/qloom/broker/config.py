@@ -41,7 +41,10 @@ class ProjectPart(Part):
     )
     max_tasks: Count | None = Field(default=None, description="Tasks that it may have queued or running at once.")
     max_sessions: Count | None = Field(default=None, description="Sessions that it may have waiting or open at once.")
-    members: tuple[str, ...] = Field(default=(), description='User names of its members; `"*"` is everybody.')
+    members: tuple[str, ...] | None = Field(
+        default=None,
+        description='User names of its members; `"*"` is everybody. Without a list, whoever has a token for it.',
+    )
 
 
 class PromisePart(Part):
@@ -148,6 +151,9 @@ class AuthPart(Part):
     tokens: Path | None = Field(
         default=None, description="The file with the hashes of tokens; `tokens.json` beside the store if not given."
     )
+    token_days: Annotated[float, Field(ge=0, le=36500)] = Field(
+        default=90.0, description="Days that a new token counts, unless `--days` says otherwise; 0: for ever."
+    )
 
 
 class SlurmPart(Part):
@@ -252,7 +258,7 @@ class BrokerConfig(Part):
         for name, account in accounts.items():
             part = own.get(name, ProjectPart())
             weight = part.weight if "weight" in part.model_fields_set else account.weight
-            members = tuple(dict.fromkeys((*part.members, *account.members)))
+            members = tuple(dict.fromkeys((*(part.members or ()), *account.members)))
             made[name] = part.model_copy(update={"weight": weight, "members": members})
         return made
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from qloom.broker.records import Caller
@@ -18,6 +18,7 @@ KEPT = BACKLOG // 2  # events that are kept for those who come again
 MISSED = {"event": "missed", "hint": "more happened than is kept: look at what you wait for"}
 
 Event = dict[str, Any]
+Current = Callable[[Caller], Caller | None]
 
 
 @dataclass(frozen=True)
@@ -31,40 +32,63 @@ class News:
 
     def seen_by(self, who: Caller) -> Event | None:
         """As a listener may see it; None if it is not theirs to know."""
-        if self.project is None or who.user == self.owner:
+        if self.project is None:
             return self.event
-        return self.for_others if self.project in who.projects else None
+        if self.project not in who.projects:
+            return None
+        return self.event if who.user == self.owner else self.for_others
+
+
+@dataclass(eq=False)
+class Listener:
+    """Who listens, and what they have not heard yet. `current` reports what a caller may by now."""
+
+    who: Caller
+    current: Current
+    queue: asyncio.Queue[tuple[str, News] | None] = field(default_factory=asyncio.Queue)
+
+    def is_welcome(self) -> bool:
+        """Look again at what the listener may know; False if their credential no longer counts."""
+        now = self.current(self.who)
+        self.who = now or self.who
+        return now is not None
+
+    async def next(self) -> tuple[str, Event] | None:
+        """The id and content of the next event, as far as the listener may know it by then; None at the end."""
+        while (heard := await self.queue.get()) is not None and self.is_welcome():
+            id, news = heard
+            if (event := news.seen_by(self.who)) is not None:
+                return id, event
+        return None
 
 
 class Feed:
-    """Listeners, each with a queue of its own. `life` tells events of this run of the broker from those before."""
+    """Listeners, each with a separate queue. `life` tells events of this run of the broker from older ones."""
 
     def __init__(self, life: str = "0") -> None:
         self._life = life
-        self._listeners: dict[int, tuple[Caller, asyncio.Queue[tuple[str, Event] | None]]] = {}
-        self._listened = 0
+        self._listeners: dict[Listener, None] = {}
         self._number = 0  # of the last event
         self._past: deque[tuple[int, News]] = deque(maxlen=KEPT)
         self.observe: Callable[[Event], None] = lambda event: None  # sees everything: for metrics
 
-    def listen(self, who: Caller, after: str | None = None) -> tuple[int, asyncio.Queue[tuple[str, Event] | None]]:
-        """A queue of (id, event), from the one after the id `after`; None is its end."""
-        self._listened += 1
-        queue: asyncio.Queue[tuple[str, Event] | None] = asyncio.Queue()
+    def listen(self, who: Caller, after: str | None = None, current: Current = lambda who: who) -> Listener:
+        """A listener to events, from the one after the id `after`."""
+        listener = Listener(who, current)
         if after is not None:
             life, _, number = after.partition("-")
             first = self._past[0][0] if self._past else self._number + 1
             known = life == self._life and number.isascii() and number.isdigit() and int(number) <= self._number
             seen = int(number) if known else self._number
             if not known or seen + 1 < first:
-                queue.put_nowait((f"{self._life}-{seen}", MISSED))
+                listener.queue.put_nowait((f"{self._life}-{seen}", News(MISSED)))
             for one, news in self._past:
-                if one > seen and (event := news.seen_by(who)) is not None:
-                    queue.put_nowait((f"{self._life}-{one}", event))
-        self._listeners[self._listened] = (who, queue)
-        return self._listened, queue
+                if one > seen and news.seen_by(who) is not None:
+                    listener.queue.put_nowait((f"{self._life}-{one}", news))
+        self._listeners[listener] = None
+        return listener
 
-    def leave(self, listener: int) -> None:
+    def leave(self, listener: Listener) -> None:
         """Nobody listens there any more."""
         self._listeners.pop(listener, None)
 
@@ -73,17 +97,17 @@ class Feed:
         self.observe(news.event)
         self._number += 1
         self._past.append((self._number, news))
-        for listener, (who, queue) in list(self._listeners.items()):
-            if (event := news.seen_by(who)) is None:
+        for listener in list(self._listeners):
+            if news.seen_by(listener.who) is None:
                 continue
-            if queue.qsize() >= BACKLOG:
+            if listener.queue.qsize() >= BACKLOG:
                 del self._listeners[listener]
-                queue.put_nowait(None)
+                listener.queue.put_nowait(None)
             else:
-                queue.put_nowait((f"{self._life}-{self._number}", event))
+                listener.queue.put_nowait((f"{self._life}-{self._number}", news))
 
     def close(self) -> None:
         """The end for everybody."""
-        for _who, queue in self._listeners.values():
-            queue.put_nowait(None)
+        for listener in self._listeners:
+            listener.queue.put_nowait(None)
         self._listeners.clear()

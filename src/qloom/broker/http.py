@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from qloom.broker.auth import Authenticator
 from qloom.broker.config import AuthPart, LimitsPart
+from qloom.broker.feed import Current, Feed
 from qloom.broker.forms import Name, Problem, SessionForm, SharesForm, TaskForm
 from qloom.broker.health import health
 from qloom.broker.metrics import Metrics
@@ -28,6 +29,7 @@ from qloom.version import __version__
 
 LONGEST_WAIT_S = 60.0  # of one request; clients ask again
 HEARTBEAT_S = 15.0
+CHECK_S = 1.0  # a silent stream ends within this time after its credential was revoked
 
 Answer = dict[str, Any]
 Id = Annotated[str, PathPart(max_length=100)]
@@ -74,7 +76,7 @@ def make_app(
     _tasks(app, broker, reader or LoopReader())
     _sessions(app, broker)
     _devices(app, broker)
-    _watching(app, broker)
+    _watching(app, broker, auth)
     return app
 
 
@@ -197,7 +199,7 @@ def _devices(app: FastAPI, broker: Broker) -> None:
         return await broker.reconcile(who, device)
 
 
-def _watching(app: FastAPI, broker: Broker) -> None:
+def _watching(app: FastAPI, broker: Broker, auth: Authenticator) -> None:
     metrics = Metrics(broker)
 
     @app.get("/healthz")
@@ -218,22 +220,30 @@ def _watching(app: FastAPI, broker: Broker) -> None:
 
         With the id of the last event that was seen, those since then come first; `missed` says that some are gone.
         """
-        return StreamingResponse(_stream(broker, who, last_event_id), media_type="text/event-stream")
+        stream = _stream(broker.feed, who, last_event_id, auth.current)
+        return StreamingResponse(stream, media_type="text/event-stream")
 
 
-async def _stream(broker: Broker, who: Caller, after: str | None = None) -> AsyncIterator[str]:
-    listener, queue = broker.feed.listen(who, after)
+async def _stream(
+    feed: Feed, who: Caller, after: str | None = None, current: Current = lambda who: who
+) -> AsyncIterator[str]:
+    """Events as long as the listener's credential counts, and a comment now and then so that the line is kept."""
+    listener, silent_s = feed.listen(who, after, current), 0.0
     try:
         yield ": qloom\n\n"
-        while True:
+        while listener.is_welcome():
             try:
-                told = await asyncio.wait_for(queue.get(), HEARTBEAT_S)
+                heard = await asyncio.wait_for(listener.next(), CHECK_S)
             except TimeoutError:
-                yield ": still here\n\n"
+                silent_s += CHECK_S
+                if silent_s >= HEARTBEAT_S:
+                    silent_s = 0.0
+                    yield ": still here\n\n"
                 continue
-            if told is None:
+            if heard is None:
                 return
-            id, event = told
+            silent_s = 0.0
+            id, event = heard
             yield f"id: {id}\nevent: {event['event']}\ndata: {json.dumps(event)}\n\n"
     finally:
-        broker.feed.leave(listener)
+        feed.leave(listener)

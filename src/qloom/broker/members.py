@@ -45,7 +45,7 @@ class Members:
         self._apply()
 
     def replace(self, config: BrokerConfig) -> None:
-        """Apply a config that was read again."""
+        """Apply a config that was read again: streams and waits of former members end."""
         self._config = config
         self._apply()
 
@@ -70,6 +70,6 @@ class Members:
 
     def _apply(self) -> None:
         projects = self._config.projects_with(self._accounts)
-        self._auth.members = {name: part.members for name, part in projects.items()}
-        self._auth.admins = self._config.auth.admins
+        members = {name: part.members for name, part in projects.items()}
+        self._auth.replace_members(members, self._config.auth.admins)
         self._broker.core.ledger.know(projects_of(self._config, self._accounts))

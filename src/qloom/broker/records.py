@@ -25,6 +25,18 @@ class Caller:
     projects: tuple[str, ...] = ("default",)
     admin: bool = False
     uid: int | None = None  # on this machine, if a credential said so
+    read_only: bool = False  # they may look, and change nothing
+    token: str | None = None  # the hash of the token that they showed
+
+    def require_method(self, method: str) -> None:
+        """Refuse a request that changes something to who may only look."""
+        if self.read_only and method not in ("GET", "HEAD", "OPTIONS"):
+            raise Forbidden(f"this token of user {self.user} may only read", hint="use one with the scope submit")
+
+    def covers(self, before: Caller) -> bool:
+        """Whether this caller may still do all that they could before."""
+        kept = all(project in self.projects for project in before.projects)
+        return kept and self.admin >= before.admin and self.read_only <= before.read_only
 
     def project(self, wanted: str | None) -> str:
         """The project to charge: the one that was named, or the caller's first."""

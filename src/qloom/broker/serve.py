@@ -163,7 +163,7 @@ def authenticator(config: BrokerConfig) -> Authenticator:
     methods = config.auth.methods
     return Authenticator(
         methods,
-        Tokens(config.tokens_path) if "token" in methods else None,
+        Tokens(config.tokens_path, config.store_path) if "token" in methods else None,
         {name: part.members for name, part in config.projects_with({}).items()},
         config.auth.admins,
         Munge(socket=config.auth.munge_socket) if "munge" in methods else None,

@@ -186,7 +186,7 @@ class SessionDesk(Desk):
         live = self.sessions.get(session)
         if live is not None:
             view = live.view()
-            if live.user == who.user:  # whoever asks for it still wants it
+            if live.user == who.user and not who.read_only:  # whoever asks for it still wants it
                 live.used_us = self.now_us()
         else:
             row = self.store.row(f"SELECT {CLOSED_COLUMNS} FROM sessions WHERE id = ?", session)  # noqa: S608
@@ -242,7 +242,7 @@ class SessionDesk(Desk):
 
 
 def _may_use(who: Caller, view: View) -> bool:
-    return bool(view["user"] == who.user or (view["shared"] and view["project"] in who.projects))
+    return view["project"] in who.projects and bool(view["user"] == who.user or view["shared"])
 
 
 def _number(job: str) -> str:

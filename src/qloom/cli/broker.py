@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from qloom.errors import InputError, QloomError
+from qloom.cli import tokens
+from qloom.errors import QloomError
 
 app = typer.Typer(help="Run a QPU broker, and look after it.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -24,7 +24,8 @@ DeviceArgument = Annotated[str, typer.Argument(help="The name of a QPU.")]
 
 
 def add_to(parent: typer.Typer) -> None:
-    """Register the commands of this file."""
+    """Register the commands of this file, and those for tokens."""
+    tokens.add_to(app)
     parent.add_typer(app, name="broker")
 
 
@@ -54,46 +55,6 @@ def init(config: ConfigFile = None, quiet: Quiet = False) -> None:
     make_store(settings.store_path)
     if not quiet:
         print(f"made an empty store {settings.store_path}")
-
-
-@app.command()
-def token(
-    name: Annotated[str, typer.Argument(help="The user that the token is for.")],
-    project: Annotated[list[str], typer.Option("--project", help="A project that it may charge. Repeatable.")] = [],  # noqa: B006
-    admin: Annotated[bool, typer.Option("--admin", help="It may drain, resume and reconcile.")] = False,
-    revoke: Annotated[bool, typer.Option("--revoke", help="Make all tokens of this user worthless.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A new, private file for the token.")] = None,
-    config: ConfigFile = None,
-    as_json: Json = False,
-) -> None:
-    """Make a token. It is shown once: only its hash is kept. A running broker takes it at once."""
-    from qloom.broker.config import read_config
-    from qloom.broker.tokens import Tokens
-
-    settings = read_config(config)
-    tokens = Tokens(settings.tokens_path)
-    if revoke:
-        count = tokens.revoke(name)
-        print(json.dumps({"user": name, "revoked": count}) if as_json else f"{count} revoked")
-        return
-    known_here = not settings.slurm.projects  # otherwise Slurm knows more
-    unknown = [one for one in project if known_here and one not in settings.projects]
-    if unknown:
-        other = "" if config is not None else "; or name the broker's config: --config broker.toml"
-        raise InputError(f"there is no project {unknown[0]}", hint=f"there is: {', '.join(settings.projects)}{other}")
-    if not project and not admin:
-        raise InputError("a token needs a project", hint="--project NAME, or --admin")
-    if output is None:
-        made = tokens.add(name, project, admin)
-        print(json.dumps({"user": name, "projects": project, "admin": admin, "token": made}) if as_json else made)
-        return
-    try:
-        file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise InputError(f"cannot write {output}: {error.strerror}") from None
-    with os.fdopen(file, "w") as private:
-        private.write(tokens.add(name, project, admin) + "\n")
-    print(json.dumps({"user": name, "projects": project, "admin": admin, "file": str(output)}) if as_json else output)
 
 
 @app.command()

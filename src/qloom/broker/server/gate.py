@@ -24,6 +24,7 @@ from qloom.broker.problems import (
     Unavailable,
     status_of,
 )
+from qloom.broker.records import Caller
 from qloom.broker.server.framing import check_request
 from qloom.broker.server.limits import ByteBudget, Rate, Slots
 from qloom.broker.server.peers import peer_of
@@ -68,7 +69,9 @@ class Gate:
                 await answer(send, error)
                 return
             if body is not None:
-                await self._app(scope, _replay(body, receive), send)
+                caller: Caller | None = scope.get("caller")
+                allowed = send if caller is None else self._while_allowed(caller, send)
+                await self._app(scope, _replay(body, receive), allowed)
 
     async def _admit(self, scope: Scope, receive: Receive, held: contextlib.AsyncExitStack) -> bytes | None:
         """The body of a request that may pass, or None if whoever sent it has gone; what it uses is in `held`."""
@@ -83,6 +86,7 @@ class Gate:
             identity = await self._auth.identify(self._head(scope, raw, headers))
         user = identity.caller.user
         self._rate.take(user)
+        identity.caller.require_method(str(scope["method"]))
         held.enter_context(self._requests.held(user, "requests"))
         if scope["path"] == STREAMS:
             held.enter_context(self._streams.held(user, "streams of events"))
@@ -105,6 +109,22 @@ class Gate:
             None if named is None else named.decode("latin-1"),
             any(name in headers for name in FORWARDED),
         )
+
+    def _while_allowed(self, caller: Caller, send: Send) -> Send:
+        """Send an answer only to who may still have it: a request can wait for a minute."""
+        refused = False
+
+        async def send_if_allowed(message: Message) -> None:
+            nonlocal refused
+            if message["type"] == "http.response.start":
+                current = self._auth.current(caller)
+                if current is None or not current.covers(caller):
+                    refused = True
+                    await answer(send, _withdrawn() if current is None else _changed())
+            if not refused:
+                await send(message)
+
+        return send_if_allowed
 
     @contextlib.contextmanager
     def _counted_failures(self, peer: str) -> Iterator[None]:
@@ -161,6 +181,15 @@ async def _read(receive: Receive, max_bytes: int) -> bytes | None:
 
 def _too_large(max_bytes: int) -> TooLarge:
     return TooLarge(f"a request may have {max_bytes} bytes at most", hint="send a smaller payload")
+
+
+def _withdrawn() -> Unauthenticated:
+    return Unauthenticated("the credential was withdrawn while the request waited", hint="ask for another one")
+
+
+def _changed() -> Unavailable:
+    """For clients a reason to ask again: what they may have by now is answered then."""
+    return Unavailable("the rights of the caller changed while the request waited", hint="ask again")
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
