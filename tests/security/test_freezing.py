@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from qloom.broker.devices.envelope import Envelope
-from qloom.broker.problems import TooManyRequests
 from qloom.broker.reading import ReaderPool
 from qloom.broker.records import Order
 from tests.security.served import serve
@@ -154,8 +153,8 @@ def test_forms_are_refused_alike_however_large_they_are(broker):
 class Desk(ReaderPool):
     """A pool whose one process answers when it is told to."""
 
-    def __init__(self, **options) -> None:
-        super().__init__(processes=1, **options)
+    def __init__(self) -> None:
+        super().__init__(processes=1)
         self.done: list[str] = []
         self.go = asyncio.Semaphore(0)
 
@@ -183,18 +182,8 @@ def test_users_take_turns():
     asyncio.run(main())
 
 
-def test_what_waits_to_be_read_is_bounded():
-    async def main():
-        pool = Desk(waiting_bytes=100_000)
-        first = asyncio.ensure_future(pool.read("ann", b" " * 60_000, "a"))
-        await asyncio.sleep(0)
-        with pytest.raises(TooManyRequests):
-            await pool.read("bob", b" " * 60_000, "b")
-        pool.go.release()
-        await first
-        pool.go.release()
-        await pool.read("bob", b" " * 60_000, "b")
-        assert pool.done == ["a", "b"]
-        await pool.close()
-
-    asyncio.run(main())
+def test_only_tasks_may_be_large(broker):
+    """All other forms are parsed on the event loop."""
+    large = {"device": "anneal", "job": "x" * 70_000}
+    assert broker.post(large, "/v1/sessions").status_code == 413
+    assert broker.post(large, "/v1/tasks").status_code == 422

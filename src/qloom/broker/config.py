@@ -76,7 +76,8 @@ class LimitsPart(Part):
     """
 
     max_bytes: Annotated[int, Field(ge=1024, le=2**30)] = Field(
-        default=10 * 2**20, description="Bytes of one request; a larger one is answered with 413."
+        default=10 * 2**20,
+        description="Bytes of one task; a larger one is answered with 413. All other requests have 64 KiB.",
     )
     requests_per_s: Positive = Field(default=200.0, description="Requests a second of one user, on average.")
     burst: Positive = Field(default=1000.0, description="Requests that one user may send at once after a quiet time.")
@@ -120,9 +121,6 @@ class LimitsPart(Part):
     )
     check_cpu_s: Positive = Field(
         default=30.0, description="CPU seconds for one payload; one that takes more is refused."
-    )
-    check_waiting_bytes: Annotated[int, Field(ge=2**20)] = Field(
-        default=256 * 2**20, description="Bytes of payloads that may wait to be checked; more are answered with 429."
     )
     session_idle_s: Positive = Field(default=3600.0, description="A session that nobody uses is closed after this.")
     keep_results_s: Positive = Field(

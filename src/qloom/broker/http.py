@@ -88,7 +88,7 @@ def _tell_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def not_valid(request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        place = ".".join(str(step) for step in first["loc"])
+        place = ".".join(str(step)[:100] for step in first["loc"])
         return JSONResponse({"error": "InputError", "message": f"{place}: {first['msg']}", "hint": None}, 422)
 
     @app.exception_handler(HTTPException)

@@ -21,7 +21,7 @@ from qloom.broker.devices.envelope import Envelope
 from qloom.broker.devices.frames import answer_frames, frame
 from qloom.broker.devices.lend import ONE_THREAD, allow_cpu, command
 from qloom.broker.forms import TaskForm
-from qloom.broker.problems import TooManyRequests, Unavailable
+from qloom.broker.problems import Unavailable
 from qloom.broker.records import Order
 from qloom.errors import PayloadError, QloomError
 
@@ -65,10 +65,8 @@ def read_order(body: bytes, key: str | None) -> Order:
 class ReaderPool:
     """Some warm processes, each reading one body at a time; users take turns."""
 
-    def __init__(
-        self, processes: int = 2, memory_mib: int = 1024, cpu_s: float = 30.0, waiting_bytes: int = 256 * 2**20
-    ) -> None:
-        self._cpu_s, self._memory_mib, self._most_bytes = cpu_s, memory_mib, waiting_bytes
+    def __init__(self, processes: int = 2, memory_mib: int = 1024, cpu_s: float = 30.0) -> None:
+        self._cpu_s, self._memory_mib = cpu_s, memory_mib
         self._idle = [
             Child(
                 command(sys.executable, "qloom.broker.reading", memory_mib),
@@ -79,7 +77,6 @@ class ReaderPool:
         ]
         self._children = tuple(self._idle)
         self._lines: OrderedDict[str, deque[asyncio.Future[Child]]] = OrderedDict()  # of users, the next one first
-        self._bytes = 0
         self._starting: set[asyncio.Task[None]] = set()
         self._closed = False
 
@@ -88,20 +85,14 @@ class ReaderPool:
         await self._restart(self._idle[-1])
 
     async def read(self, user: str, body: bytes, key: str | None) -> Order:
-        """See `TaskReader.read`. Raises `TooManyRequests` while too much waits to be read."""
+        """See `TaskReader.read`."""
         if len(body) <= SMALL:
             return read_order(body, key)
-        if self._bytes and self._bytes + len(body) > self._most_bytes:
-            raise TooManyRequests(f"more than {self._most_bytes} bytes wait to be read", hint="wait a moment")
-        self._bytes += len(body)
+        child = await self._turn(user)
         try:
-            child = await self._turn(user)
-            try:
-                return await self._ask(child, body, key)
-            finally:
-                self._give_back(child)
+            return await self._ask(child, body, key)
         finally:
-            self._bytes -= len(body)
+            self._give_back(child)
 
     async def _ask(self, child: Child, body: bytes, key: str | None) -> Order:
         try:

@@ -144,7 +144,7 @@ async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterato
 @contextlib.asynccontextmanager
 async def _readers(config: BrokerConfig) -> AsyncIterator[ReaderPool]:
     limits = config.limits
-    pool = ReaderPool(limits.check_processes, limits.check_memory_mib, limits.check_cpu_s, limits.check_waiting_bytes)
+    pool = ReaderPool(limits.check_processes, limits.check_memory_mib, limits.check_cpu_s)
     try:
         await pool.start()
         yield pool

@@ -25,7 +25,14 @@ lent.__path__ = [package]
 runpy.run_module(module, run_name="__main__")
 """
 # One thread for each process: lanes and checks already use the cores, and every thread reserves memory of its own.
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+FEW_ARENAS = {"MALLOC_ARENA_MAX": "2"}  # each thread would reserve 64 MiB of address space
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "RAYON_NUM_THREADS": "1",
+    **FEW_ARENAS,
+}
 
 
 def command(python: str, module: str, memory_mib: int | None = None) -> tuple[str, ...]:

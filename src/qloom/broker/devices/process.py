@@ -16,7 +16,7 @@ from typing import Any
 
 from qloom.broker.devices.base import Device, Envelope, JsonText, Status, Unreachable
 from qloom.broker.devices.child import Child, ChildDied
-from qloom.broker.devices.lend import command
+from qloom.broker.devices.lend import FEW_ARENAS, command
 from qloom.broker.devices.serve import SLICE_S
 from qloom.errors import InputError
 
@@ -49,7 +49,7 @@ class ProcessDevice:
         self.child = Child(
             command(interpreter, "qloom.broker.devices.serve", memory_mib),
             what=f"the process of {self.description.name}",
-            environment=environment,
+            environment={**FEW_ARENAS, **(environment or {})},
             log=log,
             opening=("open", {"config": dict(config)}),
             start_s=call_s,

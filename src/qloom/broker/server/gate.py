@@ -32,6 +32,8 @@ from qloom.errors import QloomError
 
 OPEN_PATHS = ("/healthz", "/metrics", "/openapi.json")  # they tell nothing of anybody
 STREAMS = "/v1/events"
+TASKS = "/v1/tasks"
+FORM_BYTES = 64 * 1024  # of every other request: its form is parsed on the event loop
 FORWARDED = (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip")
 
 Scope = MutableMapping[str, Any]
@@ -90,7 +92,10 @@ class Gate:
         held.enter_context(self._requests.held(user, "requests"))
         if scope["path"] == STREAMS:
             held.enter_context(self._streams.held(user, "streams of events"))
-        body = await self._body(user, headers, receive, held)
+        most = self._limits.max_bytes
+        if scope["path"] != TASKS:
+            most = min(most, FORM_BYTES)
+        body = await self._body(user, headers, receive, held, most)
         if body is not None:
             with self._counted_failures(peer):
                 identity.verify_body(body)
@@ -136,9 +141,9 @@ class Gate:
             raise
 
     async def _body(
-        self, user: str, headers: Mapping[bytes, bytes], receive: Receive, held: contextlib.AsyncExitStack
+        self, user: str, headers: Mapping[bytes, bytes], receive: Receive, held: contextlib.AsyncExitStack, most: int
     ) -> bytes | None:
-        size = self._size(headers)
+        size = _size(headers, most)
         if size == 0:
             return await _read(receive, 0)
         within_s = self._limits.body_s
@@ -150,18 +155,19 @@ class Gate:
             raise Unavailable("the broker reads too many requests at once", hint="send it again later") from None
         try:
             async with asyncio.timeout_at(deadline_s):
-                return await _read(receive, self._limits.max_bytes)
+                return await _read(receive, most)
         except TimeoutError:
             raise TooSlow(f"the request did not arrive within {within_s:g} s", hint="send it again") from None
 
-    def _size(self, headers: Mapping[bytes, bytes]) -> int:
-        """Bytes of the body, or the most that it may have if it does not say."""
-        if b"transfer-encoding" in headers:
-            return self._limits.max_bytes
-        length = headers.get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > self._limits.max_bytes:
-            raise _too_large(self._limits.max_bytes)
-        return int(length)
+
+def _size(headers: Mapping[bytes, bytes], max_bytes: int) -> int:
+    """Bytes of the body, or the most that it may have if it does not say."""
+    if b"transfer-encoding" in headers:
+        return max_bytes
+    length = headers.get(b"content-length", b"0")
+    if not length.isdigit() or int(length) > max_bytes:
+        raise _too_large(max_bytes)
+    return int(length)
 
 
 async def _read(receive: Receive, max_bytes: int) -> bytes | None:

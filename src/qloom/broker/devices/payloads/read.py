@@ -13,6 +13,8 @@ from qloom.broker.devices.payloads.pulser import duration_ns, local_part, read_s
 from qloom.broker.devices.payloads.qubo import read_qubo
 from qloom.errors import PayloadError, QloomError
 
+LONGEST = 300  # characters of a refusal: it may repeat a name from the payload
+
 
 def read_facts(kind: str, body: Any) -> Facts:
     """Raises `PayloadError` for a body that is not of its kind, whatever it does to its reader."""
@@ -21,8 +23,10 @@ def read_facts(kind: str, body: Any) -> Facts:
         return Facts()
     try:
         return reader(body)
-    except QloomError:
-        raise
+    except QloomError as error:
+        if len(error.message) <= LONGEST:
+            raise
+        raise PayloadError(f"{error.message[:LONGEST]}...", hint=error.hint) from None
     except RecursionError:
         raise PayloadError("the payload is nested too deeply", hint="write it with fewer levels") from None
     except MemoryError:

@@ -329,7 +329,7 @@ class CircuitReader:
         if self._known(name) is None and name not in self._functions:
             raise tokens.error(f"there is no gate {name!r}", begin, hint="define it: gate name q { ... }")
         tokens.at = begin
-        return 1 + self._skip(";")
+        return max(1, self._skip(";"))
 
     def _modifier(self) -> int:
         tokens = self._tokens
