@@ -11,10 +11,9 @@ from qloom.errors import InputError, JournalError
 from qloom.journal import home
 from qloom.journal.file import VERSION, Event
 from qloom.journal.measured import require_jobs
-from qloom.ports import Requirements
 from qloom.programs.load import Program, load_program
 from qloom.site import Site, site_from
-from qloom.strategies import make_strategy
+from qloom.strategies import choose
 from qloom.version import __version__
 from qloom.worlds import world_entry
 
@@ -45,8 +44,7 @@ class Plan:
         """Refuse what cannot run, before anything is written."""
         world_entry(self.world).check(self.site)
         for strategy in self.strategy.split(","):
-            required = Requirements(cluster=None, nodes=self.site.nodes, options=self.options)  # type: ignore[arg-type]
-            make_strategy(strategy, required)
+            choose(strategy, self.options, self.site.nodes)
         if self.engine not in (None, *ENGINES):
             raise InputError(f"there is no engine {self.engine!r}", hint=f"--engine {', '.join(ENGINES)}, or none")
         if self.jobs < 1:

@@ -7,8 +7,7 @@ Strategies are written against the first three. What an allocation means is writ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -105,25 +104,6 @@ class Cluster(Protocol):
         """Give up spare work that nobody waits for, on so many nodes."""
 
 
-class Strategy(Protocol):
-    """Decides which resources a job holds, and when. `qloom.strategies` has them, one file each."""
-
-    async def begin(self) -> None:
-        """Called before the first phase that has to run."""
-
-    async def classical(self, tasks: Sequence[Work]) -> list[Any]:
-        """Run the tasks of one classical phase; results in the order of the tasks."""
-
-    def quantum(self) -> AbstractAsyncContextManager[None]:
-        """A quantum block: what is held while it is open is used by its tasks. Never nested."""
-
-    async def speculate(self, tasks: Sequence[Work]) -> None:
-        """Take note of work that may be of use later: tasks of one node each."""
-
-    async def end(self) -> None:
-        """Give everything back. Called once, also after a failure, even if `begin` was not."""
-
-
 @dataclass(frozen=True)
 class Prediction:
     """What is expected, and how often (0 to 1) what was seen so far lay near it."""
@@ -170,7 +150,7 @@ class Requirements:
     cluster: Cluster
     nodes: int  # the most nodes that the job may hold
     qpu_hold: QpuHold | None = None  # None: the strategy's usual one
-    options: dict[str, float] = field(default_factory=dict)
+    options: Mapping[str, float] = field(default_factory=dict)  # as given; the strategy reads them
     forecast: Forecast | None = None
 
 

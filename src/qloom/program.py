@@ -21,8 +21,9 @@ from qloom.journal.file import Journal
 from qloom.journal.replay import Memory
 from qloom.model import Payload, QuantumWork, Task, Work
 from qloom.payload import qubo
-from qloom.ports import Clock, Strategy
+from qloom.ports import Clock
 from qloom.shared import Shared, share
+from qloom.strategies.base import Strategy
 from qloom.worlds.cluster import JobCluster
 from qloom.worlds.qpu import JobQpu
 from qloom.worlds.spare import SpareDropped
@@ -36,7 +37,7 @@ class Job:
     def __init__(
         self,
         name: str,
-        strategy: Strategy,
+        strategy: Strategy[Any],
         cluster: JobCluster,
         qpu: JobQpu,
         journal: Journal,

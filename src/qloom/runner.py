@@ -245,7 +245,7 @@ class Execution:
         In virtual time the only earlier run is the profile, so that a run can be repeated byte for byte.
         """
         plan = self._plan
-        if not any(parse_strategy(name)[0].learns for name in plan.strategy.split(",")):
+        if not any(parse_strategy(name)[0].wants_forecast for name in plan.strategy.split(",")):
             return None
         profile = [plan.profile] if plan.profile is not None else []
         earlier = home.runs_of(plan.program.source) if self._entry.REAL_TIME else profile

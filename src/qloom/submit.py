@@ -7,17 +7,16 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from qloom.errors import InputError, QloomError
 from qloom.journal import home
 from qloom.journal.file import Journal
 from qloom.journal.handed import HANDED_ON
 from qloom.model import Need, QpuHold
-from qloom.ports import Request, Requirements
+from qloom.ports import Request
 from qloom.runner import Plan, as_kept, execute, how_it_begins
 from qloom.site import Site
-from qloom.strategies import STRATEGIES, make_strategy, parse_strategy
+from qloom.strategies import STRATEGIES, choose, parse_strategy
 from qloom.worlds import DRIVERS
 from qloom.worlds.realtime import RealClock
 from qloom.worlds.slurm.batch import Batch
@@ -113,7 +112,7 @@ def _batch(plan: Plan, driver: str, run: str) -> Batch:
     if driver == "beside":
         _require_room_beside(plan.site.nodes, len(facts.nodes))
         return Batch(run, driver, None)
-    need = asyncio.run(held_throughout(plan))
+    need = held_throughout(plan)
     device = None
     if need.qpu is not QpuHold.TASK:
         device = plan.site.qpus[0].name
@@ -130,26 +129,7 @@ def _require_room_beside(most: int, nodes: int) -> None:
         )
 
 
-class _Asked(Exception):
-    """Not an error: what a strategy begins with."""
-
-    def __init__(self, need: Need) -> None:
-        self.need = need
-
-
-class _Listening:
-    """A cluster that only hears what is asked for."""
-
-    async def allocate(self, need: Need, within_s: float | None = None) -> Any:
-        """Hear it."""
-        raise _Asked(need)
-
-
-async def held_throughout(plan: Plan) -> Need:
+def held_throughout(plan: Plan) -> Need:
     """What the strategy of a plan holds from its first phase on; a node for the driver if that is nothing."""
-    strategy = make_strategy(plan.strategy, Requirements(_Listening(), plan.site.nodes, options=plan.options))  # type: ignore[arg-type]
-    try:
-        await strategy.begin()
-    except _Asked as asked:
-        return asked.need
-    return Need(nodes=1)
+    need = choose(plan.strategy, plan.options, plan.site.nodes).throughout
+    return Need(nodes=1) if need == Need() else need

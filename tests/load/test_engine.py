@@ -17,10 +17,10 @@ from qloom.schedulers import make_policy
 from qloom.schedulers.policy import Decision, Policy, Resize
 from qloom.schedulers.state import Entry, State
 from qloom.site import Overheads, Qpu, Site
-from qloom.strategies.malleable import Malleable
+from qloom.strategies.malleable import MalleableOptions
 
 SITE = Site(nodes=4, qpus=(Qpu(shares=2),))
-PATIENCE_S = Malleable.options["patience_s"]
+PATIENCE_S = MalleableOptions().patience_s
 PHASES = Hybrid(iterations=2, classical_s=10, quantum_s=5, parts=2)
 
 

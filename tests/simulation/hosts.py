@@ -93,16 +93,16 @@ async def house(
     if kind == "beside" and asked is None:
         host.node = await cores.take()
     elif kind != "chain" or asked is not None:
-        host.own = await _own_job(replace(asked or await _first(plan), id=name, waited_for=None), world)
-    hold = asked.qpu if asked is not None else (await held_throughout(plan)).qpu
+        host.own = await _own_job(replace(asked or _first(plan), id=name, waited_for=None), world)
+    hold = asked.qpu if asked is not None else held_throughout(plan).qpu
     once = kind == "chain"
     patience_s = 0.0 if once else patience_s
     host.world = HostedWorld(world, host.own, hold, host.handover, patience_s, whole=kind == "beside", once=once)
     return host
 
 
-async def _first(plan: Plan) -> Request:
-    need = await held_throughout(plan)
+def _first(plan: Plan) -> Request:
+    need = held_throughout(plan)
     device = plan.site.qpus[0].name if need.qpu is not QpuHold.TASK else None
     return Request("driver", "", need.nodes, need.nodes, need.qpu, device)
 

@@ -17,7 +17,7 @@ from qloom.programs.load import Program
 from qloom.runner import Plan
 from qloom.site import Overheads, Qpu, Site
 from qloom.strategies import STRATEGIES
-from qloom.strategies.weave import Weave
+from qloom.strategies.weave import WeaveOptions
 from qloom.worlds.virtual.world import Faults
 from tests.simulation.harness import compute, simulate, simulate_plans
 from tests.simulation.test_liveness import PROGRAMS, SITES, require_sound
@@ -35,7 +35,7 @@ from tests.simulation.two_jobs import (
 )
 
 AIMS = {"2 min, exclusive QPU": (1130, 1280), "2 min, two-job QPU": (830, 1280), "short": (500, 1280)}
-LINGER_S = Weave.options["linger_s"]
+LINGER_S = WeaveOptions().linger_s
 HOLDS = ["weave", "weave+whole", "weave+share", "weave+task"]
 SOME = settings(
     max_examples=int(os.environ.get("QLOOM_EXAMPLES", "300")) // 3,

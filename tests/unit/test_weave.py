@@ -214,10 +214,9 @@ def test_useless_spare_work_is_no_longer_run():
     assert [event["spare"] for event in events if event["event"] == "task_started"] == [True, True]
 
 
-@pytest.mark.parametrize(("option", "value"), [("confidence", 7), ("spare", 5)])
-def test_an_option_out_of_range_is_refused(option, value):
-    with pytest.raises(InputError, match=f"{option} must be from 0 to 1, not {value}"):
-        qloom.run(loop, strategy="weave", options={option: value}, world="virtual", in_memory=True)
+def test_an_option_out_of_range_is_refused():
+    with pytest.raises(InputError, match="confidence must be from 0 to 1, not 7"):
+        qloom.run(loop, strategy="weave", options={"confidence": 7}, world="virtual", in_memory=True)
 
 
 def test_an_unknown_option_is_refused():

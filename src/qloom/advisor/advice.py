@@ -17,7 +17,7 @@ from qloom.errors import InputError, QloomError
 from qloom.journal.durations import human_s
 from qloom.model import QpuHold
 from qloom.runner import Plan
-from qloom.strategies import STRATEGIES, parse_strategy
+from qloom.strategies import STRATEGIES, options_of, parse_strategy
 
 FALLBACK = "malleable"  # it needs no durations, and is the least wrong where it is wrong: docs/results/advisor.md
 SAMPLES = 96  # few draws of a busy cluster hold one of the long waits that make a strategy dear
@@ -135,7 +135,7 @@ def advise(
 
 
 def _options_for(strategy: str, options: dict[str, float]) -> dict[str, float]:
-    own = parse_strategy(strategy)[0].options
+    own = options_of(strategy)
     return {name: value for name, value in options.items() if name in own}
 
 

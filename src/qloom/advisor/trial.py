@@ -70,7 +70,7 @@ async def _main(
     assert journal.events is not None  # noqa: S101  it is in memory
     journal.record("run_started", site=plan.site.as_dict())
     await clock.sleep(MOMENT_S)  # who is there stands in line already
-    learns = parse_strategy(plan.strategy)[0].learns
+    learns = parse_strategy(plan.strategy)[0].wants_forecast
     forecaster = learn(journal, known.events if known is not None else ()) if learns else None
     runs = [
         asyncio.ensure_future(run_job(plan, number, world, broker, journal, forecaster=forecaster))

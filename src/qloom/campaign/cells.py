@@ -10,7 +10,7 @@ from qloom.campaign.model import Calibrated, Campaign, Label, Setting
 from qloom.campaign.read import included, resolve
 from qloom.campaign.workload import figures_for
 from qloom.errors import InputError, closest
-from qloom.strategies import parse_strategy
+from qloom.strategies import options_of
 
 PARAMETER = "parameters."
 SCALARS = (  # keys of a setting that may be axes by themselves
@@ -155,9 +155,9 @@ def _require_options(cells: list[Cell], name: str) -> None:
         if strategy not in known:
             hint = closest(strategy, known) or f"there are {', '.join(spelled)}"
             raise InputError(f"campaign {name}: options for {strategy!r}, a strategy of no cell", hint=hint)
-        has = parse_strategy(strategy)[0].options
+        has = options_of(strategy)
         if unknown := [option for option in options if option not in has]:
-            hint = f"{closest(unknown[0], has)} it has {', '.join(has) or 'none'}".strip()
+            hint = f"{closest(unknown[0], list(has))} it has {', '.join(has) or 'none'}".strip()
             raise InputError(f"campaign {name}: strategy {strategy} has no option {unknown[0]!r}", hint=hint)
 
 

@@ -17,7 +17,7 @@ from qloom.errors import InputError
 from qloom.programs.load import load_program
 from qloom.runner import Plan
 from qloom.site import Site, site_from
-from qloom.strategies import parse_strategy
+from qloom.strategies import options_of
 
 SEED_DISTANCE = 1000  # between repeats: jobs of one run have seeds next to each other
 PATIENCE_GROWTHS = 3  # a scaled patience is at least so many times the time that growing takes
@@ -114,7 +114,7 @@ def _options(cell: Cell, scale: float, grow_s: float) -> dict[str, float]:
     options = _shared_options(cell, names)
     if scale == 1:
         return options
-    usual = {key: value for name in names for key, value in parse_strategy(name)[0].options.items()}
+    usual = {key: value for name in names for key, value in options_of(name).items()}
     scaled = {key: _scaled(value, scale) for key, value in {**usual, **options}.items() if key.endswith("_s")}
     if "patience_s" in scaled:
         scaled["patience_s"] = max(scaled["patience_s"], PATIENCE_GROWTHS * grow_s)
@@ -127,7 +127,7 @@ def _shared_options(cell: Cell, names: list[str]) -> dict[str, float]:
     shared = {key: value for options in own.values() for key, value in options.items()}
     for key, value in shared.items():
         for name in names:
-            its = own[name].get(key, parse_strategy(name)[0].options.get(key, value))
+            its = own[name].get(key, options_of(name).get(key, value))
             if its != value:
                 clash = f"option {key} is {its:g} for {name} and {value:g} for another strategy of the same run"
                 raise InputError(f"{cell.id}: {clash}", hint="jobs that take strategies in turn share their options")

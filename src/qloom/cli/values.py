@@ -11,7 +11,8 @@ from typing import Any
 
 from qloom.errors import InputError, closest
 from qloom.site import Site, parse_qpu, read_site, site_from
-from qloom.strategies import STRATEGIES, parse_strategy
+from qloom.strategies import STRATEGIES
+from qloom.strategies import options_of as strategy_options
 
 
 def parse_settings(texts: list[str]) -> dict[str, Any]:
@@ -40,20 +41,20 @@ def parse_options(texts: list[str]) -> dict[str, float]:
     """`--option name=number` pairs for a strategy."""
     options = parse_settings(texts)
     for name, value in options.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if not isinstance(value, int | float):  # true and false are numbers here
             raise InputError(f"--option {name} must be a number, not {value!r}")
     return options
 
 
 def options_for(strategy: str, options: dict[str, float]) -> dict[str, float]:
     """Those of the options that a strategy has: a comparison names them once for all."""
-    kind, _ = parse_strategy(strategy)
-    return {name: value for name, value in options.items() if name in kind.options}
+    own = strategy_options(strategy)
+    return {name: value for name, value in options.items() if name in own}
 
 
 def require_known(options: dict[str, float], strategies: list[str]) -> None:
     """Refuse an option that none of the strategies has."""
-    known = list(dict.fromkeys(name for strategy in strategies for name in parse_strategy(strategy)[0].options))
+    known = list(dict.fromkeys(name for strategy in strategies for name in strategy_options(strategy)))
     for name in options:
         if name not in known:
             hint = f"{closest(name, known)} they have: {', '.join(known) or 'none'}".lstrip()

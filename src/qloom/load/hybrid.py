@@ -24,6 +24,7 @@ from qloom.programs.load import Program
 from qloom.runner import Plan, run_job
 from qloom.site import Site
 from qloom.strategies import parse_strategy
+from qloom.strategies.base import Holding
 from qloom.worlds.virtual.world import VirtualWorld
 
 MOST_REQUEUES = 20
@@ -110,11 +111,11 @@ class HybridJobs:
         assert job.hybrid is not None  # noqa: S101
         strategy = parse_strategy(job.hybrid.strategy or self._strategy)[0]
         factor = job.limit_s / max(job.run_s, 1.0)  # users are wrong about a phase as they are about a job
-        if strategy.keeps == "phase":  # a time limit is for what is kept
+        if strategy.holds is Holding.PHASE:  # a time limit is for what is kept
             seconds = job.hybrid.classical_s if request.least_nodes else job.hybrid.quantum_s
             if request.qpu is QpuHold.SHARE:  # others may be served before
                 seconds *= self._shares
-        elif strategy.keeps == "iteration":
+        elif strategy.holds is Holding.ITERATION:
             seconds = job.hybrid.classical_s + job.hybrid.quantum_s
         else:
             seconds = job.run_s
@@ -130,7 +131,7 @@ class HybridJobs:
         journal = Journal(None, clock)
         assert journal.events is not None  # noqa: S101  it is in memory
         journal.events.append(self._start)
-        forecaster = learn(journal, []) if parse_strategy(strategy)[0].learns else None
+        forecaster = learn(journal, []) if parse_strategy(strategy)[0].wants_forecast else None
         parameters = {"shape": job.hybrid, "nodes": job.nodes}
         site = self._site_of(job.nodes)
         plan = Plan(self._program, parameters, strategy, self._options, "virtual", site, seed=self._seed)

@@ -5,22 +5,25 @@ A new strategy is one new file in this folder and one line here.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from qloom.errors import InputError, closest
-from qloom.model import QpuHold
+from qloom.model import Need, QpuHold
 from qloom.ports import Requirements
 from qloom.strategies.base import Strategy
 from qloom.strategies.coschedule import Coschedule
 from qloom.strategies.malleable import Malleable
 from qloom.strategies.offload import Offload
+from qloom.strategies.options import Options, usual_options
 from qloom.strategies.pertask import PerTask
 from qloom.strategies.split import Split
 from qloom.strategies.vqpu import Vqpu
 from qloom.strategies.weave import Weave
 from qloom.strategies.workflow import Workflow
 
-STRATEGIES: dict[str, type[Strategy]] = {
+STRATEGIES: dict[str, type[Strategy[Any]]] = {
     "coschedule": Coschedule,
     "offload": Offload,
     "workflow": Workflow,
@@ -32,7 +35,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
 }
 
 
-def parse_strategy(text: str) -> tuple[type[Strategy], QpuHold | None]:
+def parse_strategy(text: str) -> tuple[type[Strategy[Any]], QpuHold | None]:
     """The class and the hold of `NAME` or `NAME+HOLD`."""
     name, plus, hold = text.partition("+")
     if name not in STRATEGIES:
@@ -47,7 +50,33 @@ def parse_strategy(text: str) -> tuple[type[Strategy], QpuHold | None]:
         raise InputError(f"no way to hold a QPU is called {hold!r}", hint="whole, share or task") from None
 
 
-def make_strategy(text: str, required: Requirements) -> Strategy:
+@dataclass(frozen=True)
+class Chosen:
+    """A strategy for jobs of so many nodes, with its hold of the QPU and its options, before any job."""
+
+    kind: type[Strategy[Any]]
+    qpu_hold: QpuHold
+    options: Options
+    nodes: int
+
+    @property
+    def throughout(self) -> Need:
+        """What a job holds from its first phase to its end."""
+        return self.kind.throughout(self.nodes, self.qpu_hold, self.options)
+
+
+def choose(text: str, options: Mapping[str, float], nodes: int) -> Chosen:
+    """The strategy that is named, with options; refuses those that it does not have."""
+    kind, hold = parse_strategy(text)
+    return Chosen(kind, hold or kind.usual_qpu_hold, kind.read_options(options, nodes), nodes)
+
+
+def options_of(text: str) -> dict[str, float]:
+    """The options that a strategy has, as they are unless somebody says otherwise."""
+    return usual_options(parse_strategy(text)[0].options_type)
+
+
+def make_strategy(text: str, required: Requirements) -> Strategy[Any]:
     """A strategy for one job."""
     kind, hold = parse_strategy(text)
     return kind(replace(required, qpu_hold=hold))

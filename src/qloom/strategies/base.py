@@ -3,48 +3,60 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+import enum
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, cast
 
-from qloom.errors import InputError
 from qloom.model import Need, QpuHold, Work
 from qloom.ports import PATIENCE_S, Allocation, Cluster, Requirements
+from qloom.strategies.options import O, Options, read_options
 
 
-class Strategy:
+class Holding(enum.Enum):
+    """How long a strategy means to keep what it asks for: users say so when they give a time limit."""
+
+    JOB = "job"
+    ITERATION = "iteration"
+    PHASE = "phase"
+
+
+class Strategy(Generic[O]):
     """Decides which resources a job holds, and when: begin, classical, quantum, speculate, end."""
 
     usual_qpu_hold: ClassVar[QpuHold] = QpuHold.TASK
-    options: ClassVar[dict[str, float]] = {}
-    up_to_one: ClassVar[tuple[str, ...]] = ()  # options that are switches or parts
-    learns: ClassVar[bool] = False  # whether it wants a forecast
-    keeps: ClassVar[str] = "job"  # or "iteration", "phase": how long it means to keep what it asks for
+    options_type: ClassVar[type[Options]] = Options
+    holds: ClassVar[Holding] = Holding.JOB
+    wants_forecast: ClassVar[bool] = False
     resizes: ClassVar[bool] = False  # whether a scheduler may ask it to shrink
     chains: ClassVar[bool] = False  # whether it holds nothing between phases, so that any job can do the next one
 
     def __init__(self, required: Requirements) -> None:
-        unknown = [name for name in required.options if name not in self.options]
-        if unknown:
-            raise InputError(
-                f"this strategy has no option {unknown[0]!r}", hint=f"it has: {', '.join(self.options) or 'none'}"
-            )
-        for name, value in required.options.items():
-            if not 0 <= value < float("inf"):
-                raise InputError(f"option {name} must be a finite number of at least 0, not {value}")
-            if name in self.up_to_one and value > 1:
-                raise InputError(f"option {name} must be from 0 to 1, not {value:g}")
+        self.options = self.read_options(required.options, required.nodes)
         self.cluster: Cluster = required.cluster
         self.nodes = required.nodes
         self.qpu_hold = required.qpu_hold or self.usual_qpu_hold
-        self.settings = {**self.options, **required.options}
-        self.patience_s = self.settings.get("patience_s", PATIENCE_S)  # for which it keeps what it does not use
+
+    @classmethod
+    def read_options(cls, given: Mapping[str, float], nodes: int) -> O:
+        """The options for a job of so many nodes; refuses what the strategy does not have."""
+        return cast("O", read_options(cls.options_type, given))
+
+    @classmethod
+    def throughout(cls, nodes: int, qpu_hold: QpuHold, options: O) -> Need:
+        """What a job holds from its first phase to its end; nothing, unless a strategy says so."""
+        return Need()
+
+    @property
+    def patience_s(self) -> float:
+        """How long the job keeps what it does not use while its work waits in line."""
+        return PATIENCE_S
 
     async def begin(self) -> None:
         """Called before the first phase that has to run."""
 
     async def classical(self, tasks: Sequence[Work]) -> list[Any]:
-        """Run the tasks of one classical phase."""
+        """Run the tasks of one classical phase; results in the order of the tasks."""
         raise TypeError(f"{type(self).__name__} does not say how to run a classical phase")
 
     def quantum(self) -> AbstractAsyncContextManager[None]:
@@ -52,14 +64,14 @@ class Strategy:
         raise TypeError(f"{type(self).__name__} does not say how to hold a QPU")
 
     async def speculate(self, tasks: Sequence[Work]) -> None:
-        """Spare work runs on nodes that are held anyway."""
+        """Take note of work that may be of use later, of one node each: it runs on nodes that are held anyway."""
         self.cluster.fill_idle_nodes(tasks)
 
     async def end(self) -> None:
-        """Give everything back."""
+        """Give everything back. Called once, also after a failure, even if `begin` was not."""
 
     async def allocate(self, need: Need) -> Allocation:
-        """Wait in line, however long it takes. Only for a job that holds nothing."""
+        """Wait in line, however long it takes; what the job does not use meanwhile it gives back after a while."""
         granted = await self.cluster.allocate(need)
         assert granted is not None, "an allocation without a time limit is granted or cancelled"  # noqa: S101
         return granted

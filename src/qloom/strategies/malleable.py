@@ -3,41 +3,62 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 from qloom.errors import InputError
 from qloom.model import Need, QpuHold, Work
-from qloom.ports import Allocation, Requirements
+from qloom.ports import PATIENCE_S, Allocation, Requirements
 from qloom.strategies.base import Strategy, spread
+from qloom.strategies.options import Options
 
 
-class Malleable(Strategy):
+@dataclass(frozen=True)
+class MalleableOptions(Options):
+    """How it grows and shrinks."""
+
+    min_nodes: int = 1
+    patience_s: float = PATIENCE_S
+    renew_patience: bool = False  # a grant of some of the missing nodes starts the patience anew, as in QCE25
+
+
+class Malleable(Strategy[MalleableOptions]):
     """Starts at `min_nodes`, waits at most `patience_s` to grow and goes on with what it gets."""
 
     usual_qpu_hold = QpuHold.TASK
     resizes = True
-    options: ClassVar[dict[str, float]] = {
-        "min_nodes": 1,
-        "patience_s": 5.0,
-        "renew_patience": 0,  # 1: a grant of some of the missing nodes starts the patience anew, as in QCE25
-    }
-    up_to_one = ("renew_patience",)
+    options_type = MalleableOptions
 
     def __init__(self, required: Requirements) -> None:
         super().__init__(required)
-        self.min_nodes = int(self.settings["min_nodes"])
-        if self.min_nodes != self.settings["min_nodes"] or not 1 <= self.min_nodes <= self.nodes:
-            hint = f"choose a whole number from 1 to {self.nodes}, the nodes of the job"
-            raise InputError(f"min_nodes is {self.settings['min_nodes']:g}", hint=hint)
         self.held: Allocation | None = None
         self._quantum_is_out = False
         self._reshaping = asyncio.Lock()
 
+    @classmethod
+    def read_options(cls, given: Mapping[str, float], nodes: int) -> MalleableOptions:
+        """A job cannot keep more nodes than it may hold."""
+        options = super().read_options(given, nodes)
+        if not 1 <= options.min_nodes <= nodes:
+            hint = f"choose a whole number from 1 to {nodes}, the nodes of the job"
+            raise InputError(f"min_nodes is {options.min_nodes}", hint=hint)
+        return options
+
+    @classmethod
+    def throughout(cls, nodes: int, qpu_hold: QpuHold, options: MalleableOptions) -> Need:
+        """The nodes that it never gives back, and its hold of the QPU."""
+        return Need(nodes=options.min_nodes, qpu=qpu_hold)
+
+    @property
+    def patience_s(self) -> float:
+        """As long as it waits to grow."""
+        return self.options.patience_s
+
     async def begin(self) -> None:
         """Start small: the queue is shorter for few nodes."""
-        self.held = await self.allocate(Need(nodes=self.min_nodes, qpu=self.qpu_hold))
+        self.held = await self.allocate(self.throughout(self.nodes, self.qpu_hold, self.options))
 
     async def classical(self, tasks: Sequence[Work]) -> list[Any]:
         """Grow, run, and give back what was only needed here if a quantum result is awaited meanwhile."""
@@ -75,7 +96,7 @@ class Malleable(Strategy):
             if self.held.has_grown or len(self.held.nodes) < least:
                 await self._queue_again(wanted)
             return self.held
-        await self.held.grow(wanted, self.patience_s, for_each_grant=bool(self.settings["renew_patience"]))
+        await self.held.grow(wanted, self.patience_s, for_each_grant=self.options.renew_patience)
         if len(self.held.nodes) < least:
             # A task that needs more than was granted cannot go on with less.
             await self._queue_again(least)
@@ -90,4 +111,4 @@ class Malleable(Strategy):
     async def _shrink(self) -> None:
         async with self._reshaping:
             if self.held is not None:
-                await self.held.shrink(self.min_nodes)
+                await self.held.shrink(self.options.min_nodes)

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 from qloom.errors import NodeLost
 from qloom.model import QpuHold, Work
-from qloom.strategies.workflow import Room, Workflow
+from qloom.strategies.workflow import Room, Workflow, WorkflowOptions
+
+
+@dataclass(frozen=True)
+class PerTaskOptions(WorkflowOptions):
+    """Those of a workflow, of single tasks and with spare work."""
+
+    per_task: bool = True
+    spare: bool = True
+    nice: bool = True
 
 
 class PerTask(Workflow):
@@ -15,7 +25,7 @@ class PerTask(Workflow):
 
     usual_qpu_hold = QpuHold.SHARE
     chains = False  # its jobs run side by side, those of spare work also between phases
-    options: ClassVar[dict[str, float]] = {**Workflow.options, "per_task": 1, "spare": 1, "nice": 1}
+    options_type = PerTaskOptions
 
     async def _step(self, tasks: Sequence[Work], room: Room) -> list[Any]:
         """If a node fails and none comes in its place, give back the nodes that are left and queue again, once.

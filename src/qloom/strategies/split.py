@@ -5,15 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 from qloom.aio import see_through
 from qloom.model import Need, QpuHold, Work
 from qloom.ports import Allocation, Requirements
-from qloom.strategies.base import Strategy, spread
+from qloom.strategies.base import Holding, Strategy, spread
+from qloom.strategies.options import Options
 
 
-class Split(Strategy):
+@dataclass(frozen=True)
+class SplitOptions(Options):
+    """When the next sub-job is asked for."""
+
+    lookahead: bool = True  # while the one before it runs
+
+
+class Split(Strategy[SplitOptions]):
     """Sub-job 0 is classical; sub-job k starts with quantum block k, gives the QPU back and runs to the next.
 
     While one runs, the next stands in line behind it (`lookahead`); it is withdrawn if no block follows. What one
@@ -21,10 +30,9 @@ class Split(Strategy):
     """
 
     usual_qpu_hold = QpuHold.WHOLE
-    keeps = "iteration"
+    holds = Holding.ITERATION
     chains = True
-    options: ClassVar[dict[str, float]] = {"lookahead": 1}
-    up_to_one = ("lookahead",)
+    options_type = SplitOptions
 
     def __init__(self, required: Requirements) -> None:
         super().__init__(required)
@@ -64,7 +72,7 @@ class Split(Strategy):
         await self._end_subjob()
 
     def _look_ahead(self, subjob: Allocation) -> None:
-        if self.settings["lookahead"]:
+        if self.options.lookahead:
             self._next = asyncio.ensure_future(self.cluster.allocate(self._block, after=subjob))
 
     async def _begin_next(self) -> Allocation:

@@ -6,19 +6,25 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from qloom.model import Need, Work
+from qloom.model import Need, QpuHold, Work
 from qloom.ports import Allocation
 from qloom.strategies.base import Strategy, spread
+from qloom.strategies.options import Options
 
 
-class Static(Strategy):
+class Static(Strategy[Options]):
     """Holds every node, and its kind of hold on the QPU, from the first phase to the end."""
 
     held: Allocation | None = None
 
+    @classmethod
+    def throughout(cls, nodes: int, qpu_hold: QpuHold, options: Options) -> Need:
+        """Everything."""
+        return Need(nodes=nodes, qpu=qpu_hold)
+
     async def begin(self) -> None:
         """Wait for everything at once."""
-        self.held = await self.allocate(Need(nodes=self.nodes, qpu=self.qpu_hold))
+        self.held = await self.allocate(self.throughout(self.nodes, self.qpu_hold, self.options))
 
     async def classical(self, tasks: Sequence[Work]) -> list[Any]:
         """Run on the nodes that are there."""

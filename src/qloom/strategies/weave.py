@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 from qloom.model import Need, QpuHold, Work
-from qloom.ports import Requirements
-from qloom.strategies.base import Strategy, results
+from qloom.ports import PATIENCE_S, Requirements
+from qloom.strategies.base import Holding, Strategy, results
+from qloom.strategies.options import Options, part
 from qloom.strategies.weaving.expected import FOREVER_S, Expected
 from qloom.strategies.weaving.leases import Leases
 from qloom.strategies.weaving.order import PhaseOrder
@@ -25,41 +27,49 @@ MOMENT_S = 0.01
 POLL_S = 0.5
 
 
-class Weave(Strategy):
+@dataclass(frozen=True)
+class WeaveOptions(Options):
+    """Its mechanisms, and how far it trusts predictions."""
+
+    per_task: bool = True  # false: the nodes of a phase are held until all of it is done
+    ask_early: bool = True  # false: nodes and QPU are asked for when there is work for them
+    spare: bool = True  # false: no spare work is run
+    patience_s: float = PATIENCE_S  # longest wait for nodes with a QPU that is not used
+    linger_s: float = 0.05  # how long an idle node is kept, in case that the program has work at once
+    crowded_s: float = 60.0  # where nodes take longer to come, and than tasks run, one is kept in quantum phases
+    confidence: float = part(0.5)  # predictions below are not used
+    skew: float = 1.0  # multiplies every prediction, to try what wrong ones cost
+
+
+class Weave(Strategy[WeaveOptions]):
     """Holds a node only while a task runs on it, a share of the QPU only in a quantum phase, and looks ahead."""
 
     usual_qpu_hold = QpuHold.SHARE
-    learns = True
-    keeps = "phase"
-    options: ClassVar[dict[str, float]] = {
-        "per_task": 1,  # 0: the nodes of a phase are held until all of it is done
-        "ask_early": 1,  # 0: nodes and QPU are asked for when there is work for them
-        "spare": 1,  # 0: no spare work is run
-        "patience_s": 5.0,  # longest wait for nodes while a block keeps the QPU
-        "linger_s": 0.05,  # how long an idle node is kept, in case that the program has work at once
-        "crowded_s": 60.0,  # where nodes take longer to come, and than tasks run, one is kept in quantum phases
-        "confidence": 0.5,  # predictions below are not used
-        "skew": 1.0,  # multiplies every prediction, to try what wrong ones cost
-    }
-
-    up_to_one = ("per_task", "ask_early", "spare", "confidence")
+    wants_forecast = True
+    holds = Holding.PHASE
+    options_type = WeaveOptions
 
     def __init__(self, required: Requirements) -> None:
         super().__init__(required)
-        setting = self.settings
-        self._expected = Expected(required.forecast, setting["confidence"], setting["skew"])
+        options = self.options
+        self._expected = Expected(required.forecast, options.confidence, options.skew)
         self._order = PhaseOrder(self._expected)
         self._leases = Leases(
             self.cluster,
             self.nodes,
             self._expected,
             self._order,
-            per_task=bool(setting["per_task"]),
-            linger_s=setting["linger_s"],
-            crowded_s=setting["crowded_s"],
+            per_task=options.per_task,
+            linger_s=options.linger_s,
+            crowded_s=options.crowded_s,
         )
         self._spare = SpareWork(self.nodes, self._expected, self._order, self._leases)
         self._share = EarlyShare(lambda: self.allocate(Need(qpu=self.qpu_hold)))
+
+    @property
+    def patience_s(self) -> float:
+        """As its option says."""
+        return self.options.patience_s
 
     async def classical(self, tasks: Sequence[Work]) -> list[Any]:
         """A node for each task, or for several short ones. Spare work, and then the QPU, come after them."""
@@ -92,7 +102,7 @@ class Weave(Strategy):
 
     async def speculate(self, tasks: Sequence[Work]) -> None:
         """Spare work begins at once, unless required work will come in a moment."""
-        if self.settings["spare"]:
+        if self.options.spare:
             self._spare.offer(tasks)
 
     async def end(self) -> None:
@@ -102,7 +112,7 @@ class Weave(Strategy):
     async def _ask_early(self) -> None:
         """Ask for the nodes of the next phase so long before the quantum phase can end as they take to come."""
         pause_s = POLL_S
-        while self.settings["ask_early"]:
+        while self.options.ask_early:
             left, coming = self._expected.quantum_left(), self._order.next_tasks(self.cluster.spare_waiting)
             if left is None or not coming:
                 await asyncio.sleep(pause_s)
@@ -120,7 +130,7 @@ class Weave(Strategy):
 
     def _may_ask_for_share(self) -> bool:
         is_share = self.qpu_hold is QpuHold.SHARE
-        return is_share and bool(self.settings["ask_early"]) and self._order.quantum_may_follow()
+        return is_share and self.options.ask_early and self._order.quantum_may_follow()
 
     async def _ask_for_share(self, tasks: Sequence[Work]) -> None:
         """So long before the phase can end as nodes take to come; given back if no quantum phase comes in time."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from qloom.model import Need, QpuHold, Work
-from qloom.ports import Requirements
-from qloom.strategies.base import Strategy, results, spread
+from qloom.ports import PATIENCE_S, Requirements
+from qloom.strategies.base import Holding, Strategy, results, spread
+from qloom.strategies.options import Options
 
 T = TypeVar("T")
 
@@ -35,25 +37,34 @@ class Room:
             self._one_ended = asyncio.Event()
 
 
-class Workflow(Strategy):
+@dataclass(frozen=True)
+class WorkflowOptions(Options):
+    """What each phase asks for."""
+
+    phase_nodes: int = 1  # some workflow managers ask for all nodes, always
+    patience_s: float = PATIENCE_S  # longest wait for nodes with a QPU that is not used
+    per_task: bool = False  # each task is a step of its own
+    spare: bool = False  # spare work is submitted too, in steps of its own, beside what the job may hold otherwise
+    nice: bool = False  # these let all other requests go first
+
+
+class Workflow(Strategy[WorkflowOptions]):
     """Each phase takes what it needs, but not less than `phase_nodes`, and gives it back."""
 
     usual_qpu_hold = QpuHold.WHOLE
-    keeps = "phase"
+    holds = Holding.PHASE
     chains = True
-    options: ClassVar[dict[str, float]] = {
-        "phase_nodes": 1,  # some workflow managers ask for all nodes, always
-        "patience_s": 5.0,  # longest wait for nodes while a block keeps the QPU
-        "per_task": 0,  # 1: each task is a step of its own
-        "spare": 0,  # 1: spare work is submitted too, in steps of its own, beside what the job may hold otherwise
-        "nice": 0,  # 1: these let all other requests go first
-    }
-    up_to_one = ("per_task", "spare", "nice")
+    options_type = WorkflowOptions
 
     def __init__(self, required: Requirements) -> None:
         super().__init__(required)
         self._steps: dict[asyncio.Task[Any], None] = {}  # under way
         self._spare_in_line: dict[asyncio.Task[Any], list[str]] = {}  # spare steps without nodes -> ids of work
+
+    @property
+    def patience_s(self) -> float:
+        """As its option says."""
+        return self.options.patience_s
 
     async def classical(self, tasks: Sequence[Work]) -> list[Any]:
         """One allocation for the phase, or (`per_task`) one for each of its tasks."""
@@ -65,7 +76,7 @@ class Workflow(Strategy):
         return [result for step in steps for result in step]
 
     def _parts(self, tasks: Sequence[Work]) -> list[Sequence[Work]]:
-        if self.settings["per_task"]:
+        if self.options.per_task:
             return [[work] for work in tasks]
         return [tasks] if tasks else []
 
@@ -82,7 +93,7 @@ class Workflow(Strategy):
             step.exception()  # a spare step may fail in silence
 
     def _need(self, tasks: Sequence[Work]) -> Need:
-        return Need(nodes=max(min(self.nodes, int(self.settings["phase_nodes"])), self.nodes_for(tasks)))
+        return Need(nodes=max(min(self.nodes, self.options.phase_nodes), self.nodes_for(tasks)))
 
     async def _step(self, tasks: Sequence[Work], room: Room) -> list[Any]:
         """One allocation."""
@@ -101,7 +112,7 @@ class Workflow(Strategy):
 
     async def speculate(self, tasks: Sequence[Work]) -> None:
         """No node is held that could run it; with `spare`, nodes are asked for."""
-        if not self.settings["spare"]:
+        if not self.options.spare:
             return await super().speculate(tasks)
         room = Room(self.nodes)
         for part in self._parts(tasks):
@@ -114,7 +125,7 @@ class Workflow(Strategy):
         assert own is not None  # noqa: S101
         need = self._need(tasks)
         async with room.take(need.nodes):
-            held = await self.cluster.allocate(need, spare=bool(self.settings["nice"]))
+            held = await self.cluster.allocate(need, spare=self.options.nice)
             assert held is not None  # noqa: S101  there was no time limit
             async with held:
                 self.cluster.fill_idle_nodes(tasks)
