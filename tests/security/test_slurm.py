@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from qloom.broker.sync import SyncBrokerClient
 from qloom.errors import Refused
 from qloom.testbed import Settings, Testbed
-from tests.broker.processes import Service
+from tests.broker.processes import Service, toml
 from tests.slurm.conftest import ABSENT, LOUD
 from tests.slurm.waiting import until
 
@@ -195,3 +197,24 @@ def test_a_share_counts_once_by_whatever_number_its_job_is_called(slurm, tmp_pat
             with pytest.raises(Refused, match=f"Slurm job {number} holds 1 shares of QPU qpu"):
                 client.open_session("qpu")
         assert open_sessions(client) == 2
+
+
+@needs_slurm
+@pytest.mark.slow
+def test_shares_that_slurm_does_not_have_are_found(slurm, tmp_path):
+    def checked(shares: int, *devices: str) -> subprocess.CompletedProcess:
+        config = tmp_path / "broker.toml"
+        described = [{"kind": "annealing", "name": name} for name in devices]
+        values = {"store": str(tmp_path / "broker.db"), "devices": described, "promise": {"shares": shares}}
+        config.write_text(toml({**values, "slurm": {"require_job": True}}))
+        command = [str(Path(sys.executable).with_name("qloom")), "broker", "check", "--config", str(config)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+    assert checked(8, "qpu").returncode == 0
+    assert checked(8, "helmi").returncode == 0  # the only device: shares without a type are its own
+    more = checked(9, "qpu")
+    assert more.returncode == 1
+    assert "QPU qpu offers 9 shares, and Slurm counts 8 of gres/qpu" in more.stderr
+    other = checked(8, "qpu", "helmi")
+    assert other.returncode == 1
+    assert "QPU helmi offers 8 shares, and Slurm counts 0 of gres/qpu:helmi" in other.stderr

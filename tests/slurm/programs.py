@@ -52,6 +52,15 @@ async def phases_of_each_kind(job: qloom.Job) -> int:
     return len(await job.classical(where(1.1)))
 
 
+async def phases_until(job: qloom.Job, end: str, most: int = 60) -> None:
+    """Phases of three tasks with quantum tasks between them, until a file is there."""
+    for _ in range(most):
+        await job.classical(where(1.0), where(1.0), where(1.0))
+        if Path(end).exists():
+            break
+        await job.quantum(delay(1.0))
+
+
 async def uneven(job: qloom.Job, folder: str) -> int:
     """When the quantum task is sent, two nodes work and one of those that came later is `idle`, as a file says."""
     idle, end = Path(folder, "idle"), Path(folder, "end")

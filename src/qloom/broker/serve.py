@@ -21,6 +21,7 @@ from qloom.broker.devices.base import Device
 from qloom.broker.http import make_app
 from qloom.broker.members import Members, kept_accounts, projects_of
 from qloom.broker.munge import Munge
+from qloom.broker.problems import Unavailable
 from qloom.broker.reading import ReaderPool
 from qloom.broker.reload import Reload
 from qloom.broker.server.connections import Connections, Listener
@@ -136,6 +137,8 @@ async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterato
     )
     try:
         await broker.start()
+        if broker.slurm is not None:
+            broker.spawn(_warn_of_shares(broker, broker.slurm))
         yield broker
     finally:
         await broker.close()
@@ -150,6 +153,15 @@ async def _readers(config: BrokerConfig) -> AsyncIterator[ReaderPool]:
         yield pool
     finally:
         await pool.close()
+
+
+async def _warn_of_shares(broker: Broker, site: SlurmSite) -> None:
+    """Sessions would be refused, or wait, if Slurm gives out other shares than there are; it may be away just now."""
+    try:
+        for difference in await site.share_differences({name: broker.core.shares(name) for name in broker.devices}):
+            LOG.warning("%s", difference)
+    except Unavailable as error:
+        LOG.warning("shares are not compared with Slurm's: %s", error.message)
 
 
 def slurm_site(config: BrokerConfig) -> SlurmSite:

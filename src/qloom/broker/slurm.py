@@ -122,6 +122,21 @@ class SlurmSite:
         """How many shares of a device are among what is held; `alone` if the broker has no other device."""
         return sum(part.shares(self.gres, device, alone=alone) for part in held)
 
+    async def share_differences(self, shares: Mapping[str, int]) -> list[str]:
+        """Devices that offer another number of shares than Slurm counts; `shares` has all devices of the broker."""
+        nodes = dict(
+            line.split("|", 1) for line in (await self._ask("sinfo", "-h", "-N", "-o", "%N|%G")).splitlines()
+        )
+        found = []
+        for device, offered in shares.items():
+            names = [self.gres if ":" in self.gres else f"{self.gres}:{device}"]
+            names += [self.gres] if ":" not in self.gres and (len(shares) == 1 or device == self.gres) else []
+            counts = [(count, name) for name in names if (count := _gres_count(nodes.values(), name))]
+            counted, name = counts[0] if counts else (0, names[-1])
+            if counted != offered:
+                found.append(f"QPU {device} offers {offered} shares, and Slurm counts {counted} of gres/{name}")
+        return found
+
     async def holdings(self, *jobs: str) -> list[Holding]:
         """What jobs hold, by one call for all of them; those that Slurm has forgotten are left out."""
         return read_holdings(await self._ask("squeue", "-h", "-t", "all", "-j", ",".join(jobs), "-O", SHOWN))
@@ -148,6 +163,12 @@ class SlurmSite:
             first = complaint.splitlines()[0] if complaint else f"exit code {process.returncode}"
             raise Unavailable(f"Slurm's {command[0]} does not answer: {first}", hint="try again")
         return out.decode(errors="replace")
+
+
+def _gres_count(nodes: Iterable[str], name: str) -> int:
+    """How many of a gres nodes have together, from `sinfo`'s `qpu:helmi:8(S:0),other:2`."""
+    wanted = re.compile(rf"(?:^|,){re.escape(name)}:(\d+)(?=[,(]|$)")
+    return sum(int(count) for gres in nodes for count in wanted.findall(gres))
 
 
 class MissingShares:

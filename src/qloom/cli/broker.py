@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -14,6 +15,9 @@ from rich.table import Table
 
 from qloom.cli import tokens
 from qloom.errors import QloomError
+
+if TYPE_CHECKING:
+    from qloom.broker.config import BrokerConfig
 
 app = typer.Typer(help="Run a QPU broker, and look after it.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -124,30 +128,48 @@ def reconcile(
 
 @app.command()
 def check(config: ConfigFile = None, as_json: Json = False) -> None:
-    """Check the config, its devices and the store. The broker may be running."""
+    """Check the config, its devices, its shares against Slurm's, and the store. The broker may be running."""
     from qloom.broker.config import devices_of, read_config
     from qloom.broker.database import integrity
     from qloom.broker.devices.factory import make_device
     from qloom.broker.store_file import is_gone
 
     settings = read_config(config)
-    for device in devices_of(settings, make_device):
-        settings.spec(device.description.name, device.description.lanes)
+    described = [device.description for device in devices_of(settings, make_device)]
+    shares = {each.name: settings.spec(each.name, each.lanes).shares for each in described}
     gone = is_gone(settings.store_path)
     problems = ["it is gone, and one was made here before"] if gone else []
     if settings.store_path.exists() and not gone:
         problems = integrity(settings.store_path)
+    differences, silence = _compared_with_slurm(settings, shares)
     if as_json:
-        print(json.dumps({"store": str(settings.store_path), "problems": problems}))
-        if problems:
+        print(json.dumps({"store": str(settings.store_path), "problems": [*problems, *differences]}))
+        if problems or differences:
             raise typer.Exit(1)
     elif problems:
         raise QloomError(
             f"the store {settings.store_path} is damaged: {problems[0]}", hint="restore it from a backup"
         )
+    elif differences:
+        raise QloomError("; ".join(differences), hint="shares in [promises.NAME], or Gres= of its node in slurm.conf")
     else:
         state = "sound" if settings.store_path.exists() else "not there yet"
         print(f"the config is valid, the store {settings.store_path} is {state}")
+        if silence is not None:
+            print(f"shares were not compared with Slurm's: {silence}")
+
+
+def _compared_with_slurm(settings: BrokerConfig, shares: dict[str, int]) -> tuple[list[str], str | None]:
+    """Where shares differ from Slurm's, if sessions are for Slurm jobs; and why that could not be found out."""
+    from qloom.broker.problems import Unavailable
+    from qloom.broker.slurm import SlurmSite
+
+    if not (settings.slurm.require_job or settings.slurm.require_job_for_tasks):
+        return [], None
+    try:
+        return asyncio.run(SlurmSite(settings.slurm.gres, settings.slurm.timeout_s).share_differences(shares)), None
+    except Unavailable as error:
+        return [], error.message
 
 
 def table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
