@@ -127,7 +127,7 @@ def test_a_hook_that_slurm_does_not_allow_is_found_at_the_start_and_works_once_i
     script(tmp_path / "bin" / "scontrol", f'exec {become} {shutil.which("scontrol")} "$@"')
     slurm.run("sacctmgr", "-i", "add", "user", OTHER, "account=root", "adminlevel=Operator")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    service = serve(hook=["qloom", "slurm", "device-state"])
+    service = serve(hook=[str(Path(sys.executable).with_name("qloom")), "slurm", "device-state"])
     log = tmp_path / "log"
     until(lambda: "AdminLevel=Administrator" in log.read_text())
     assert "Slurm does not let" in log.read_text()
