@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
 import qloom
 from qloom import resuming, runner
+from qloom.campaign.execute import carry_out
+from qloom.campaign.store import CELLS, Asked, Store
 from qloom.errors import JournalError
-from qloom.journal import results
-from qloom.journal.file import FILE_NAME, Journal
+from qloom.journal import file as journal_file
+from qloom.journal import home, results
+from qloom.journal.file import FILE_NAME, Journal, read_events
 from tests.simulation import powercut
 
 PROGRAM = """
@@ -31,10 +37,24 @@ async def program(job):
 """
 
 
+HOME = "new/home"
+# At least so many cuts after each operation of a kind: a line may be torn, and an event may be promised.
+FEWEST_CUTS = {
+    ("mkdir", ""): 1,
+    ("create", ""): 1,
+    ("append", ""): 2,
+    ("rename", ""): 1,
+    ("unlink", ""): 1,
+    ("sync", ""): 0,  # leaves what could have been left before
+    ("sync", FILE_NAME): 1,
+}
+
+
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """A program with results in files and in the journal; QLOOM_HOME is `tmp_path / "home"`."""
-    monkeypatch.setenv("QLOOM_HOME", str(tmp_path / "home"))
+    """A program with results in files and in the journal. Neither QLOOM_HOME nor its parent is there yet."""
+    monkeypatch.setenv("QLOOM_HOME", str(tmp_path / "disk" / HOME))
+    (tmp_path / "disk").mkdir()
     (tmp_path / "program.py").write_text(PROGRAM)
     return str(tmp_path / "program.py")
 
@@ -69,28 +89,47 @@ def done_works(journal: bytes) -> list[str]:
     return [event["work"] for event in ends if event["state"] == "done"]
 
 
-def test_after_a_cut_at_every_write_a_run_ends_with_its_results(tmp_path, monkeypatch, program, durable_virtual_time):
-    home = tmp_path / "home"
+def record(disk, program) -> tuple[powercut.Recording, qloom.Outcome]:
+    """Run the program; every change below `disk` has to be recorded, or no cut would be tried for it."""
     with pytest.MonkeyPatch.context() as patch:
-        recording = powercut.Recording(home, patch)
+        recording = powercut.Recording(disk, patch)
         whole = qloom.run(program, world="virtual")
+    assert not recording.unrecorded
+    return recording, whole
+
+
+def part(path) -> str:
+    """Which part of a run a path is."""
+    return "result" if path.parent.name == "results" else path.name if path.suffix else "directory"
+
+
+def cut_everywhere(tmp_path, monkeypatch, program) -> Counter[str]:
+    """Resume after every cut, and require the same results; how often each kind was cut, and what came of it."""
+    disk = tmp_path / "disk"
+    recording, whole = record(disk, program)
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # what is resumed need not survive
     began = next(
         number for number, op in enumerate(recording.ops) if op == ("sync", op[1]) and op[1].name == FILE_NAME
     )
-    resumed = made_again = lost = 0
+    counts: Counter[str] = Counter()
+    cuts: Counter[int] = Counter()  # after each operation
     for number, (after, left) in enumerate(powercut.states(recording.ops, FILE_NAME)):
         place = tmp_path / f"cut{number}"
-        powercut.put(left, home, place)
-        monkeypatch.setenv("QLOOM_HOME", str(place))
-        told = f"cut after {recording.ops[after][:2]}"
+        powercut.put(left, disk, place)
+        monkeypatch.setenv("QLOOM_HOME", str(place / HOME))
+        what, path = recording.ops[after][:2]
+        counts[f"{what} {part(path)}"] += 1
+        cuts[after] += 1
+        told = f"cut after {what} {path}"
         try:
             outcome = resuming.resume("last")
-        except JournalError:
-            if after >= began:
-                raise
-            lost += 1
+        except JournalError as error:
+            outcome = error
+        if isinstance(outcome, JournalError):
+            assert after < began, f"{told}: {outcome}"
+            counts["lost"] += 1
             continue
-        resumed += 1
+        counts["resumed"] += 1
         assert outcome.results == whole.results, f"{told}: {outcome.errors}"
         synced = durable_part(recording.ops[: after + 1])
         events = [event["event"] for event in outcome.events]
@@ -98,10 +137,61 @@ def test_after_a_cut_at_every_write_a_run_ends_with_its_results(tmp_path, monkey
         again = [event["work"] for event in since if event["event"] in ("task_started", "quantum_started")]
         assert not set(again) & set(done_works(synced)), f"{told}: what was durable runs again"
         if "result_lost" in events:
-            made_again += 1
+            counts["made again"] += 1
             assert resuming.resume("last").notes == ["this run is done: nothing to resume"]
-    assert lost > 0
-    assert resumed > made_again > 50
+        shutil.rmtree(place)
+    for number, (what, path, *_) in enumerate(recording.ops):
+        assert cuts[number] >= FEWEST_CUTS.get((what, part(path)), FEWEST_CUTS[what, ""]), (what, path)
+    return counts
+
+
+def test_after_a_cut_at_every_write_a_run_ends_with_its_results(tmp_path, monkeypatch, program, durable_virtual_time):
+    counts = cut_everywhere(tmp_path, monkeypatch, program)
+    print(dict(counts))
+    results = ("create result", "append result", "rename result", "sync result")
+    journal = (f"create {FILE_NAME}", f"append {FILE_NAME}", f"sync {FILE_NAME}")
+    owner = ("create journal.owner", "append journal.owner", "unlink journal.owner")
+    assert {what for what in counts if " " in what} == {"mkdir directory", *results, *journal, *owner, "made again"}
+    assert counts["lost"] > 0
+    assert counts["resumed"] > counts["made again"] > 50
+
+
+def not_at_all(*_arguments):
+    """Syncs nothing."""
+
+
+def synced_too_late(journal, event, *, durable=False, **fields):
+    """An event is on the disk before the results that it names."""
+    results_of, journal.results = journal.results, SimpleNamespace(sync=not_at_all)
+    try:
+        REAL_RECORD(journal, event, durable=durable, **fields)
+    finally:
+        journal.results = results_of
+    if durable:
+        journal.results.sync()
+
+
+REAL_RECORD = Journal.record
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "broken"),
+    [
+        (Journal, "record", synced_too_late),
+        (results, "sync_file", not_at_all),
+        (results, "sync_directory", not_at_all),
+        (journal_file, "sync_directory", not_at_all),
+        (home, "make_directories", lambda path: path.mkdir(parents=True, exist_ok=True)),
+    ],
+    ids=["event before result", "results", "names of results", "names of the run", "QLOOM_HOME"],
+)
+def test_what_is_synced_too_late_or_not_at_all_is_found(
+    tmp_path, monkeypatch, program, durable_virtual_time, where, name, broken
+):
+    """The test above would fail."""
+    monkeypatch.setattr(where, name, broken)
+    with pytest.raises(AssertionError, match="cut after"):
+        cut_everywhere(tmp_path, monkeypatch, program)
 
 
 def durable_part(ops: list[powercut.Op]) -> bytes:
@@ -128,7 +218,43 @@ def test_a_damaged_result_of_a_real_run_is_made_again(program, damage):
 
 
 def test_a_run_in_virtual_time_syncs_nothing(tmp_path, program):
+    qloom.run(program, world="virtual")  # the first makes QLOOM_HOME
     with pytest.MonkeyPatch.context() as patch:
         recording = powercut.Recording(tmp_path, patch)
         qloom.run(program, world="virtual")
     assert not [op for op in recording.ops if op[0] == "sync"]
+
+
+CAMPAIGN = {"title": "one cell", "base": {"program": "phases"}, "matrix": {"strategy": ["offload"]}}
+
+
+def test_a_cell_that_a_campaign_has_as_done_has_its_whole_run(tmp_path, monkeypatch, program):
+    """What was asked for can be read once it was written, and a cell counts only with the journal of its run."""
+    disk = tmp_path / "disk"
+    asked = Asked("one", CAMPAIGN)
+    with pytest.MonkeyPatch.context() as patch:
+        recording = powercut.Recording(disk, patch)
+        carry_out(asked, lambda *_: None)
+    assert not recording.unrecorded
+    syncs = [
+        number for number, (what, path, *_) in enumerate(recording.ops) if (what, path) == ("sync", asked.directory)
+    ]
+    begun, done = syncs[1], syncs[-1]  # of the manifest, of what was asked for, and of the line of the cell
+    place_of = asked.directory.relative_to(disk)
+    found: Counter[int] = Counter()
+    for number, (after, left) in enumerate(powercut.states(recording.ops, CELLS)):
+        place = tmp_path / f"cut{number}"
+        powercut.put(left, disk, place)
+        monkeypatch.setenv("QLOOM_HOME", str(place / HOME))
+        store = Store(place / place_of)
+        told = f"cut after {recording.ops[after][:2]}"
+        if after >= begun:
+            assert store.asked() == asked, told
+        runs = list(store.done().values())
+        found[len(runs)] += 1
+        assert len(runs) == 1 or after < done, told
+        for run in runs:
+            assert read_events(home.runs_directory() / run)[-1]["event"] == "run_ended", told
+        shutil.rmtree(place)
+    assert found[0] > 20
+    assert found[1] > 0

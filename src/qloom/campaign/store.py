@@ -22,7 +22,7 @@ from qloom.errors import InputError
 from qloom.journal.content import digest
 from qloom.journal.file import FILE_NAME
 from qloom.journal.home import home, runs_directory
-from qloom.journal.results import write_atomically
+from qloom.journal.results import make_directories, sync_directory, sync_file, write_atomically
 from qloom.version import __version__
 
 ASKED, CELLS, CLAIMS, MANIFEST = "campaign.json", "cells.jsonl", "claims", "manifest.json"
@@ -63,10 +63,10 @@ class Store:
     def begin(self, asked: Asked, manifest: dict[str, Any]) -> None:
         """Write down what was asked for, unless it is there."""
         try:
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directories(self.directory)
             for name, content in ((MANIFEST, manifest), (ASKED, asdict(asked))):
                 if not (self.directory / name).exists():
-                    write_atomically(self.directory / name, json.dumps(content, indent=1).encode())
+                    write_atomically(self.directory / name, json.dumps(content, indent=1).encode(), durable=True)
             os.utime(self.directory / ASKED)  # `last` is the one that was run last
         except OSError as error:
             raise InputError(f"cannot write to {self.directory}: {error.strerror}") from None
@@ -116,7 +116,10 @@ class Store:
             os.close(file)
 
     def add(self, cell: str, repeat: int, run: str, commit: str) -> None:
-        """A cell is done: on the disk before this returns."""
+        """A cell is done: on the disk before this returns, and the journal of its run before that."""
+        sync_file(runs_directory() / run / FILE_NAME)  # a run in virtual time syncs nothing itself
+        for place in (runs_directory() / run, runs_directory(), home()):
+            sync_directory(place)
         file = os.open(self.directory / CELLS, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -125,6 +128,7 @@ class Store:
             line = {"cell": cell, "repeat": repeat, "run": run, "commit": commit}
             os.write(file, json.dumps(line).encode() + b"\n")
             os.fsync(file)
+            sync_directory(self.directory)
         finally:
             os.close(file)
 

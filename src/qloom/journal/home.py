@@ -14,7 +14,7 @@ from typing import Any
 from qloom.errors import JournalError
 from qloom.journal.file import FILE_NAME, has_writer, read_events, written
 from qloom.journal.handed import HANDED_ON, handed_to
-from qloom.journal.results import write_atomically
+from qloom.journal.results import make_directories, write_atomically
 
 INDEX = "index.json"
 PART_OF = "part_of"  # a file beside the journal of a run that is a part of something greater: what that is called
@@ -41,7 +41,7 @@ def new_run() -> Path:
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now_us // 1_000_000))
         path = runs_directory() / f"{stamp}-{now_us % 1_000_000:06d}"
         try:
-            runs_directory().mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_directories(runs_directory())
             path.mkdir(mode=0o700)
             (path / "results").mkdir(mode=0o700)
             if (whole := _part_of.get()) is not None:

@@ -105,7 +105,7 @@ class ResultStore:
         """In a thread: the event loop goes on, and file systems put what is synced at once into one commit."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(SYNCS_AT_ONCE, "qloom-sync")
-        self._syncing.append(self._threads.submit(_sync_file, path))
+        self._syncing.append(self._threads.submit(sync_file, path))
 
     def sync(self) -> None:
         """Wait until all files that were kept are on the disk, with their names."""
@@ -170,15 +170,31 @@ def _pickled(value: Any) -> bytes:
         return bytes(cloudpickle.dumps(value))
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """All of the file or nothing, also if the process is killed in the middle; a power cut may leave a part."""
+def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Write all of the file or nothing, even if the process is killed in the middle.
+
+    A power cut may leave a part of it, unless it is `durable`: then all of it is on the disk before this returns.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary.write_bytes(data)
+    if durable:
+        sync_file(temporary)
     temporary.replace(path)
+    if durable:
+        sync_directory(path.parent)
 
 
-def _sync_file(path: Path) -> None:
+def make_directories(path: Path) -> None:
+    """Make a private directory and its parents; the names of new ones are on the disk before this returns."""
+    missing = [place for place in (path, *path.parents) if not place.exists()]
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for place in missing:
+        sync_directory(place.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Have the content of a file on the disk."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)
@@ -189,7 +205,7 @@ def _sync_file(path: Path) -> None:
 def sync_directory(path: Path) -> None:
     """Have the names in a directory on the disk, where the file system can promise that and we may ask for it."""
     try:
-        _sync_file(path)
+        sync_file(path)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM):
             raise

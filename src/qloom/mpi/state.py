@@ -18,7 +18,7 @@ from typing import Any
 
 from qloom.errors import InputError, JobError
 from qloom.journal.home import require_own
-from qloom.journal.results import write_atomically
+from qloom.journal.results import make_directories, sync_directory, write_atomically
 
 MANIFEST, VALUES, CURRENT = "manifest.json", "values.pickle", "current"
 
@@ -81,10 +81,11 @@ class SavedState:
         if problems:
             raise JobError(problems[0], hint="the state saved before is still whole")
         if comm.rank == 0:
-            write_atomically(save / MANIFEST, json.dumps({"ranks": comm.size, "split": lengths}).encode())
-            _sync(save)
-            write_atomically(self._directory / CURRENT, save.name.encode())
-            _sync(self._directory)
+            write_atomically(
+                save / MANIFEST, json.dumps({"ranks": comm.size, "split": lengths}).encode(), durable=True
+            )
+            sync_directory(self._directory)
+            write_atomically(self._directory / CURRENT, save.name.encode(), durable=True)
             self._remove_all_but(save)
         comm.Barrier()
 
@@ -113,7 +114,7 @@ class SavedState:
 
     def _new_save(self) -> Path:
         assert self._directory is not None  # noqa: S101  the caller has looked
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directories(self._directory)
         numbers = [int(path.name.partition("-")[2]) for path in self._directory.glob("save-*")]
         save = self._directory / f"save-{max(numbers, default=0) + 1:06d}"
         save.mkdir(mode=0o700)
@@ -138,12 +139,3 @@ class SavedState:
         for other in save.parent.glob("save-*"):
             if other != save:
                 shutil.rmtree(other, ignore_errors=True)
-
-
-def _sync(directory: Path) -> None:
-    """Make names that were just written last, where the file system can."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
