@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as some
 
 from qloom.errors import QloomError
@@ -165,6 +165,12 @@ def run_hybrid(
     return figures_of(ended.events, ended.outcomes)
 
 
+# Quantum phases that take ten times as long as the ones before: nodes came for each, idled and were given back, or were
+# kept until the result was there.
+@example(steps=[([3.0], 12.0, 0.5), ([3.0], 12.0, 0.5), ([3.0], 120.0, 0.5)], useful=True, skew=3.0, overheads=SLOW)
+@example(steps=[([3.0], 12.0, 0.5), ([3.0], 120.0, 0.5)] * 2, useful=True, skew=1.0, overheads=SLOW)
+@example(steps=[([20.0], 12.0, 0.5), ([20.0], 120.0, 0.5)], useful=True, skew=3.0, overheads=SLURM)
+@example(steps=[([77.0], 12.0, 3.0), ([77.0], 120.0, 3.0)], useful=False, skew=3.0, overheads=Overheads())
 @SOME
 @given(steps=STEPS, useful=some.booleans(), skew=SKEWS, overheads=OVERHEADS)
 def test_a_job_alone_is_never_far_from_workflow(steps, useful, skew, overheads):
@@ -172,6 +178,8 @@ def test_a_job_alone_is_never_far_from_workflow(steps, useful, skew, overheads):
     require_bound(weave, run_hybrid("workflow", {}, 1, overheads, steps=steps, useful=useful), overheads)
 
 
+# Spare work that was dropped for required work was begun again, in every iteration, though it was known to be useless.
+@example(step=([20.0] * 3, 0.3, 20.0), iterations=3, useful=False, skew=1 / 3, overheads=Overheads())
 @SOME
 @given(step=STEP, iterations=some.integers(2, 5), useful=some.booleans(), skew=SKEWS, overheads=OVERHEADS)
 def test_two_jobs_that_loop_are_never_far_from_workflow(step, iterations, useful, skew, overheads):

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from qloom.model import Need, Work
-from qloom.ports import Cluster
+from qloom.ports import Allocation, Cluster
+from qloom.strategies.weaving.account import IdleAccount
 from qloom.strategies.weaving.expected import Expected, nodes_filled
 from qloom.strategies.weaving.order import Coming, PhaseOrder
 
@@ -57,6 +58,7 @@ class Leases:
         self._kept: list[_Lease] = []  # idle, until a quantum phase ends
         self._working = asyncio.Event()  # there are some
         self._changed = asyncio.Event()  # a task may have begun
+        self._account = IdleAccount()
         self._ended = False
 
     # Work
@@ -111,6 +113,12 @@ class Leases:
         self._spare_is_held_up = False
         self._adjust()
 
+    def stop_spare(self) -> None:
+        """Begin no spare work, also none that was offered before and waits or was dropped."""
+        self._most_spare = 0
+        self._fill_idle_nodes()
+        self._adjust()
+
     def _fill_idle_nodes(self, spare: Sequence[Work] = ()) -> None:
         self._cluster.fill_idle_nodes(spare, most=self._most_spare, give_way=True)
 
@@ -121,6 +129,8 @@ class Leases:
         if self._ended:
             return
         waiting = self._cluster.waiting
+        not_begun = [work.id for work in waiting]
+        self._account.ran.count(sum(work.task.nodes for work in self._runs.values() if work.id not in not_begun))
         room = max(0, self._most_spare - self._cluster.spare_running)
         spare = min(len(self._cluster.spare_waiting), room)
         missing = self._missing(waiting)
@@ -171,21 +181,25 @@ class Leases:
         lease.granted = True
         assert held is not None  # noqa: S101  there was no time limit
         async with held:
-            if lease.why == SPARE and held.is_idle:
-                self._spare_is_held_up = True
-            self._adjust()
-            if idle_s is not None:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._working.wait(), idle_s)
-            await held.settled(0.0)
-            self._adjust()  # a task that began here may be asked for elsewhere, and spare work gives way to that
+            await self._keep_busy(held, lease, idle_s)
+
+    async def _keep_busy(self, held: Allocation, lease: _Lease, idle_s: float | None) -> None:
+        """Return when there is no work for these nodes."""
+        if lease.why == SPARE and held.is_idle:
+            self._spare_is_held_up = True
+        self._adjust()
+        if idle_s is not None:
+            with suppress(TimeoutError), self._account.idled.counting(lease.nodes):
+                await asyncio.wait_for(self._working.wait(), min(idle_s, self._account.left_s(lease.nodes)))
+        await held.settled(0.0)
+        self._adjust()  # a task that began here may be asked for elsewhere, and spare work gives way to that
+        await held.settled(self._linger_s)
+        while self._runs and not self._per_task and not self._is_in_the_way(lease):
             await held.settled(self._linger_s)
-            while self._runs and not self._per_task and not self._is_in_the_way(lease):
-                await held.settled(self._linger_s)
-            while self._order.in_quantum and not self._is_in_the_way(lease):
-                if not await self._work_comes_in_time(lease):
-                    break
-                await held.settled(self._linger_s)
+        while self._order.in_quantum and not self._is_in_the_way(lease):
+            if not await self._work_comes_in_time(lease):
+                break
+            await held.settled(self._linger_s)
 
     def _is_in_the_way(self, lease: _Lease) -> bool:
         """Whether all work that waits is too wide for it: kept, it is one of the nodes that this work waits for."""
@@ -199,7 +213,7 @@ class Leases:
         try:
             while (more_s := self._worth_keeping_s(lease, kept_s)) > MOMENT_S:
                 wait_s = min(pause_s, more_s)
-                with suppress(TimeoutError):
+                with suppress(TimeoutError), self._account.idled.counting(lease.nodes):
                     return await asyncio.wait_for(self._working.wait(), wait_s)
                 kept_s += wait_s
                 pause_s *= 2
@@ -221,7 +235,7 @@ class Leases:
         if is_crowded and is_the_one and (left is None or left.value <= average_s):
             return average_s - kept_s
         if left is not None and left.value <= self._expected.node_wait_s():
-            return left.value + self._linger_s
+            return min(left.value + self._linger_s, self._account.left_s(lease.nodes))
         return 0.0
 
     def _lease_ended(self, task: asyncio.Task[None]) -> None:

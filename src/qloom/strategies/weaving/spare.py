@@ -60,8 +60,11 @@ class SpareWork:
     def _begin(self) -> None:
         """It runs on nodes that are held or free, as long as it proves useful and required work has room."""
         tasks, self._offered = self._offered, []
+        if not self._expected.spare_is_useful():
+            self._leases.stop_spare()
+            return
         most = self._nodes - max(1, len(self._order.next_tasks(tasks)))
-        if not tasks or most < 1 or not self._expected.spare_is_useful():
+        if not tasks or most < 1:
             return
         longest_s = max(self._expected.task_s(work) for work in tasks)
         filled = self._expected.nodes_filled(tasks, FULL * max(self._expected.spare_ahead_s(), longest_s))
