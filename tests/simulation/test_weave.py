@@ -165,8 +165,8 @@ def run_hybrid(
     return figures_of(ended.events, ended.outcomes)
 
 
-# Quantum phases that take ten times as long as the ones before: nodes came for each, idled and were given back, or were
-# kept until the result was there.
+# Quantum phases that take ten times as long as those before: nodes came for each and idled, or were kept until the
+# result was there.
 @example(steps=[([3.0], 12.0, 0.5), ([3.0], 12.0, 0.5), ([3.0], 120.0, 0.5)], useful=True, skew=3.0, overheads=SLOW)
 @example(steps=[([3.0], 12.0, 0.5), ([3.0], 120.0, 0.5)] * 2, useful=True, skew=1.0, overheads=SLOW)
 @example(steps=[([20.0], 12.0, 0.5), ([20.0], 120.0, 0.5)], useful=True, skew=3.0, overheads=SLURM)
@@ -178,7 +178,7 @@ def test_a_job_alone_is_never_far_from_workflow(steps, useful, skew, overheads):
     require_bound(weave, run_hybrid("workflow", {}, 1, overheads, steps=steps, useful=useful), overheads)
 
 
-# Spare work that was dropped for required work was begun again, in every iteration, though it was known to be useless.
+# Spare work that was dropped for required work was begun again in every iteration, though known to be useless.
 @example(step=([20.0] * 3, 0.3, 20.0), iterations=3, useful=False, skew=1 / 3, overheads=Overheads())
 @SOME
 @given(step=STEP, iterations=some.integers(2, 5), useful=some.booleans(), skew=SKEWS, overheads=OVERHEADS)
