@@ -83,10 +83,10 @@ def test_a_save_that_is_cut_short_does_not_count(tmp_path, monkeypatch):
     state.values.step = 2
     whole = saving.write_atomically
 
-    def killed(path, data):
+    def killed(path, data, **options):
         if path.name == CURRENT:
             raise KeyboardInterrupt
-        whole(path, data)
+        whole(path, data, **options)
 
     monkeypatch.setattr(saving, "write_atomically", killed)
     with pytest.raises(KeyboardInterrupt):
