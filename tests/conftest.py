@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import tempfile
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from hypothesis.internal.conjecture import providers
 EXPLORES = os.environ.get("QLOOM_EXPLORE", "0") not in ("", "0")
 if EXPLORES:  # in the environment, so that all processes of pytest-xdist draw from the same number
     os.environ.setdefault("QLOOM_SEED", str(secrets.randbelow(2**32)))
+
+# A shell that starts the tests in the background ignores SIGINT for them, and what they start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Settings that tests make when they are imported take from the profile what they leave open.
 settings.register_profile("repeatable", derandomize=True, database=None, print_blob=True)

@@ -10,7 +10,9 @@ from typing import Any
 
 from qloom.broker.port import BrokerPort
 from qloom.errors import JobError, QloomError
-from qloom.journal.file import Event, Journal
+from qloom.journal.event import Event
+from qloom.journal.events import JobEnded, JobSubmitted, ResultMissing
+from qloom.journal.file import Journal
 from qloom.journal.forecast import Forecaster
 from qloom.journal.replay import recall
 from qloom.plan import Plan
@@ -40,11 +42,11 @@ async def run_job(
     strategies = plan.strategy.split(",")
     forecast = forecaster.of(name) if forecaster is not None else None
     required = Requirements(cluster, plan.site.nodes, options=plan.options, forecast=forecast)
-    if not any(event["event"] == "job_submitted" and event["job"] == name for event in past):
-        recorder.record("job_submitted")
+    if not any(isinstance(event, JobSubmitted) and event.job == name for event in past):
+        recorder.record(JobSubmitted())
     memory = recall(past, name)
     for work in [work for work, kept in memory.results.items() if not journal.results.has(kept)]:
-        recorder.record("result_lost", work=work)  # it is run again
+        recorder.record(ResultMissing(work=work))  # it is run again
         memory.forget(work)
     strategy = make_strategy(strategies[number % len(strategies)], required)
     cluster.unused.patience_s = strategy.patience_s
@@ -63,13 +65,13 @@ async def run_job(
         result = await job.run(plan.program.call(job, plan.parameters))
         kept = recorder.keep(result)
     except asyncio.CancelledError:
-        recorder.record("job_ended", state="interrupted")
+        recorder.record(JobEnded(state="interrupted"))
         raise
     except Exception as failure:
         error = failure if isinstance(failure, QloomError) else _program_failed(failure, name)
-        recorder.record("job_ended", state="failed", error=error.as_dict())
+        recorder.record(JobEnded(state="failed", error=error.as_dict()))
         raise error from failure
-    recorder.record("job_ended", durable=True, state="done", result=kept)
+    recorder.record(JobEnded(state="done", result=kept), durable=True)
     return result
 
 

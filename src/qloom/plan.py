@@ -9,7 +9,9 @@ from typing import Any
 
 from qloom.errors import InputError, JournalError
 from qloom.journal import home
-from qloom.journal.file import VERSION, Event
+from qloom.journal.event import Event
+from qloom.journal.events import RunStarted
+from qloom.journal.file import VERSION, start_of
 from qloom.journal.measured import require_jobs
 from qloom.programs.load import Program, load_program
 from qloom.site import Site, site_from
@@ -75,40 +77,40 @@ class Plan:
         around = os.environ.get("QLOOM_BROKER") if on_slurm and self.site.qpus == Site().qpus else None
         return self.site.broker or around
 
-    def as_event(self) -> dict[str, Any]:
+    def as_event(self) -> RunStarted:
         """The plan as the journal keeps it."""
-        return {
-            "version": VERSION,
-            "qloom": __version__,
-            "program": self.program.source,
-            "program_digest": self.program.digest or None,
-            "parameters": self.parameters,
-            "strategy": self.strategy,
-            "options": self.options or None,
-            "world": self.world,
-            "site": self.site.as_dict(),
-            "jobs": self.jobs,
-            "seed": self.seed,
-            "profile": self.profile,
-            "engine": self.engine,
-            "advice": self.advice,
-        }
+        return RunStarted(
+            version=VERSION,
+            qloom=__version__,
+            program=self.program.source,
+            program_digest=self.program.digest or None,
+            parameters=self.parameters,
+            strategy=self.strategy,
+            options=self.options or None,
+            world=self.world,
+            site=self.site.as_dict(),
+            jobs=self.jobs,
+            seed=self.seed,
+            profile=self.profile,
+            engine=self.engine,
+            advice=self.advice,
+        )
 
 
 def plan_of(events: Sequence[Event], name: str) -> Plan:
     """The plan that the journal of a run begins with."""
-    start = events[0]
+    start = start_of(events)
     require_jobs(events, name)
-    if not start["program"]:
+    if not start.program:
         raise JournalError(f"{name} does not name its program")
     return Plan(
-        load_program(start["program"]),
-        parameters=start["parameters"],
-        strategy=start["strategy"],
-        options=start.get("options") or {},
-        world=start["world"],
-        site=site_from(start["site"], name),
-        jobs=start["jobs"],
-        seed=start["seed"],
-        profile=start.get("profile"),
+        load_program(start.program),
+        parameters=start.parameters,
+        strategy=start.strategy,
+        options=start.options or {},
+        world=start.world,
+        site=site_from(start.site, name),
+        jobs=start.jobs,
+        seed=start.seed,
+        profile=start.profile,
     )

@@ -17,6 +17,7 @@ from qloom.aio import see_through
 from qloom.block import SharedHold
 from qloom.errors import InputError, JobError, ProgramChanged, QuantumFailed
 from qloom.journal.content import digest, payload_key, task_key
+from qloom.journal.events import Called, CandidateChosen, Claimed, Returned, Speculated
 from qloom.journal.file import Journal
 from qloom.journal.replay import Memory
 from qloom.model import Payload, QuantumWork, Task, Work
@@ -63,7 +64,7 @@ class Job:
         self._calls_made = 0
         self._calls_repeated: dict[str, bool] = {}
         self._new_call: str | None = None
-        self._unrecorded: list[dict[str, Any]] = []  # new calls, until the replayed ones are known to match
+        self._unrecorded: list[Called] = []  # new calls, until the replayed ones are known to match
         self._open_calls: dict[asyncio.Task[Any], None] = {}
         self._beginning: asyncio.Task[None] | None = None
         self._hold: SharedHold[None] = SharedHold(strategy.quantum)
@@ -127,7 +128,7 @@ class Job:
                 spare.append(work)
         if spare:
             names = [work.task.name for work in spare]
-            self._recorder.record("speculated", works=[work.id for work in spare], names=names)
+            self._recorder.record(Speculated(works=[work.id for work in spare], names=names))
             if fitting := [work for work in spare if work.task.nodes == 1]:  # spare work runs on one idle node
                 self._track(self._strategy.speculate(fitting))
 
@@ -164,14 +165,14 @@ class Job:
         else:
             if self._new_call is None:
                 self._new_call = f"{kind}({', '.join(names)})"
-            self._unrecorded.append({"call": call, "order": order, "kind": kind, "names": names})
+            self._unrecorded.append(Called(call=call, order=order, kind=kind, names=names))
             if self._matches():
                 self._record_calls()
         return self._track(self._finish_call(call, coroutine))
 
     async def _finish_call(self, call: str, coroutine: Coroutine[Any, Any, Any]) -> Any:
         result = await coroutine
-        self._recorder.record("returned", call=call)
+        self._recorder.record(Returned(call=call))
         return result
 
     def _track(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -200,7 +201,7 @@ class Job:
         for work, run in claimed:
             if run is not None:
                 self._cluster.unused.runs(work.id)
-                self._recorder.record("claimed", work=work.id)
+                self._recorder.record(Claimed(work=work.id))
         required = [work for work, run in claimed if run is None]
         spare = [self._spare_result(work, run) for work, run in claimed if run is not None]
         firm = [self._strategy.classical(required)] if required else []
@@ -238,7 +239,7 @@ class Job:
             await self._ready()
         reason = self._why_classical(work, instead)
         choice = "classical" if reason else "quantum"
-        self._recorder.record("candidate", work=work.id, instead=instead.id, choice=choice, reason=reason or None)
+        self._recorder.record(CandidateChosen(work=work.id, instead=instead.id, choice=choice, reason=reason or None))
         return (await self._classical([instead]))[0] if reason else await self._quantum(work, block)
 
     def _why_classical(self, work: QuantumWork, instead: Work) -> str:
@@ -280,17 +281,17 @@ class Job:
     def _record_calls(self) -> None:
         calls, self._unrecorded = self._unrecorded, []
         for call in calls:
-            self._recorder.record("called", **call)
+            self._recorder.record(call)
 
     def _require_match(self) -> None:
         for call, event in self._memory.calls.items():
             if call not in self._calls_repeated:
-                then = f"{event['kind']}({', '.join(event['names'])})"
+                then = f"{event.kind}({', '.join(event.names)})"
                 now = (
                     f"the program now calls {self._new_call}" if self._new_call else "the program makes no such call"
                 )
                 raise ProgramChanged(
-                    f"call {event['order'] + 1} of the journal, {then}, was not made again as it was; {now}",
+                    f"call {event.order + 1} of the journal, {then}, was not made again as it was; {now}",
                     job=self.name,
                     hint="undo the change to the program or its parameters, or start a new run",
                 )

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from qloom.errors import InputError, closest
 from qloom.journal import home, owner
-from qloom.journal.file import Event, await_writer, read_events
+from qloom.journal.event import Event
+from qloom.journal.events import JobEnded, Resumed
+from qloom.journal.file import await_writer, ended_as, read_events, start_of
 from qloom.journal.handed import handed_to
 from qloom.journal.measured import require_jobs
 from qloom.journal.results import ResultStore
@@ -27,7 +29,7 @@ def resume(name: str, *, listener: Listener | None = None, driver: str = "here")
     home.require_own(directory)
     events = read_events(directory)
     require_jobs(events, directory.name)
-    submitted = world_entry(events[0]["world"]).submitted
+    submitted = world_entry(start_of(events).world).submitted
     inside = submitted.own_job() if submitted is not None and driver != "here" else None
     if driver == "in-job" and inside is None:
         raise InputError(
@@ -37,31 +39,31 @@ def resume(name: str, *, listener: Listener | None = None, driver: str = "here")
         await_writer(directory, HANDING_ON_S)
         events = read_events(directory)
     done = _done_jobs(directory, events)
-    if events[-1].get("state") == "done" and events[-1]["event"] == "run_ended" and len(done) == events[0]["jobs"]:
+    if ended_as(events) == "done" and len(done) == start_of(events).jobs:
         return _finished(directory, events, done)
     if submitted is not None and (job := handed_to(events)) is not None:
         if job != inside:
             submitted.require_ended(job, directory.name)
         owner.forget(directory)  # the driver lived in that job, wherever it was
-    start, plan = events[0], plan_of(events, directory.name).with_devices()
+    start, plan = start_of(events), plan_of(events, directory.name).with_devices()
     program = plan.program
-    changed = bool(program.digest) and program.digest != start.get("program_digest")
+    changed = bool(program.digest) and program.digest != start.program_digest
     execution = Execution(plan, directory, listener, read_profile(plan.profile), events, driver)
     note = ["the program's file has changed since the run began"] if changed else []
-    resumed = ("resumed", {"program_changed": changed or None, "engine_id": inside})
-    outcome = execution.go(start.get("epoch_us", 0), events[-1]["at_us"], events[-1]["n"] + 1, resumed, done)
+    resumed = Resumed(program_changed=changed, engine_id=inside)
+    outcome = execution.go(start.epoch_us or 0, events[-1].at_us, events[-1].n + 1, resumed, done)
     return replace(outcome, notes=note + outcome.notes)
 
 
-def _done_jobs(directory: Path, events: list[Event]) -> dict[str, Event]:
+def _done_jobs(directory: Path, events: list[Event]) -> dict[str, JobEnded]:
     """The jobs that are done and whose results are there: the last end of each."""
     store = ResultStore(directory / "results")
-    done = {event["job"]: event for event in events if event["event"] == "job_ended" and event["state"] == "done"}
-    return {job: event for job, event in done.items() if "result" in event and store.has(event["result"])}
+    done = {event.job: event for event in events if isinstance(event, JobEnded) and event.state == "done"}
+    return {job: event for job, event in done.items() if event.result is not None and store.has(event.result)}
 
 
-def _finished(directory: Path, events: list[Event], done: dict[str, Event]) -> Outcome:
+def _finished(directory: Path, events: list[Event], done: dict[str, JobEnded]) -> Outcome:
     """What came of a run that is done, as its journal has it."""
     store = ResultStore(directory / "results")
-    results = [store.load(done[f"j{number + 1}"]["result"]) for number in range(events[0]["jobs"])]
+    results = [store.load(done[f"j{number + 1}"].result or {}) for number in range(start_of(events).jobs)]
     return Outcome(directory.name, directory, results, [], events, ["this run is done: nothing to resume"])

@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import json
 import os
-import platform
 import shutil
 import sys
 import tempfile
@@ -22,7 +21,9 @@ from qloom.broker.inprocess import InProcessBroker
 from qloom.broker.port import BrokerPort
 from qloom.errors import InputError, QloomError, closest
 from qloom.journal import home
-from qloom.journal.file import Event, Journal, read_events
+from qloom.journal.event import Event
+from qloom.journal.events import Granted, JobEnded, Resumed, RunEnded, RunStarted, TaskEnded
+from qloom.journal.file import Journal, ended_as, read_events
 from qloom.journal.forecast import Forecaster, learn
 from qloom.journal.handed import HANDED_ON
 from qloom.journal.replay import Past, recall
@@ -91,26 +92,22 @@ def execute(
         plan = replace(plan, parameters=as_kept(plan.parameters))
     profile = read_profile(plan.profile)
     directory = None if in_memory else home.new_run()
-    start, began_us = how_it_begins(plan)
+    start, began_us = start_event(plan)
     execution = Execution(plan, directory, listener, profile, driver=driver)
-    return _without_trace(execution.go(began_us, 0, 0, ("run_started", start), {}))
+    return _without_trace(execution.go(began_us, 0, 0, start, {}))
 
 
-def how_it_begins(plan: Plan) -> tuple[dict[str, Any], int]:
+def start_event(plan: Plan) -> tuple[RunStarted, int]:
     """The first event of a journal, and when that is."""
     began_us = time.time_ns() // 1000
     start = plan.as_event()
-    if world_entry(plan.world).REAL_TIME:
-        start["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(began_us / 1e6))
-        start["epoch_us"] = began_us
-        start["host"] = platform.node()
-    return start, began_us
+    return (start.in_real_time(began_us) if world_entry(plan.world).REAL_TIME else start), began_us
 
 
 def _without_trace(outcome: Outcome) -> Outcome:
     """A run whose input was refused before it held anything leaves nothing: `last` stays what it was."""
     refused = outcome.errors and all(isinstance(error, InputError) for error in outcome.errors)
-    if not refused or outcome.directory is None or any(event["event"] == "granted" for event in outcome.events):
+    if not refused or outcome.directory is None or any(isinstance(event, Granted) for event in outcome.events):
         return outcome
     shutil.rmtree(outcome.directory, ignore_errors=True)
     return replace(outcome, directory=None)
@@ -132,7 +129,7 @@ def read_profile(name: str | None) -> Past | None:
     directory = home.find_run(name)
     home.require_own(directory)
     events = read_events(directory)
-    jobs = list(dict.fromkeys(event["job"] for event in events if "job" in event))
+    jobs = list(dict.fromkeys(event.job for event in events if event.job))
     return Past({job: recall(events, job) for job in jobs}, recall(events), ResultStore(directory / "results"))
 
 
@@ -158,7 +155,7 @@ class Execution:
         self._driver = driver
 
     def go(
-        self, began_us: int, at_us: int, number: int, first: tuple[str, dict[str, Any]], done: dict[str, Event]
+        self, began_us: int, at_us: int, number: int, first: RunStarted | Resumed, done: dict[str, JobEnded]
     ) -> Outcome:
         """Run all jobs that are not done, and tell what came of it."""
 
@@ -167,7 +164,7 @@ class Execution:
             if self._listener is not None:
                 journal.listeners.append(self._listener)
             try:
-                journal.record(first[0], durable=True, **first[1])
+                journal.record(first, durable=True)
                 with self._output() as output:
                     return await self._run_jobs(journal, done, output)
             finally:
@@ -189,7 +186,7 @@ class Execution:
                 yield Path(temporary) / "output"
 
     async def _run_jobs(
-        self, journal: Journal, done: dict[str, Event], output: Path | None
+        self, journal: Journal, done: dict[str, JobEnded], output: Path | None
     ) -> tuple[list[Any], list[Event], list[str]]:
         plan, directory = self._plan, self._directory
         set_up = _worker_set_up(plan.program)
@@ -205,7 +202,7 @@ class Execution:
                 recorded = done.get(f"j{number + 1}")
                 if recorded is not None:
                     runs.append(asyncio.get_running_loop().create_future())
-                    runs[-1].set_result(journal.results.load(recorded["result"]))
+                    runs[-1].set_result(journal.results.load(recorded.result or {}))
                 else:
                     job = run_job(
                         plan,
@@ -232,8 +229,8 @@ class Execution:
             await broker.close()
             await world.close()
             handed = world.handed_on if state == HANDED_ON else None
-            following = {} if handed is None else {"engine_id": handed.engine_id, "reason": handed.reason}
-            journal.record("run_ended", durable=True, state=state, **following)
+            engine_id, reason = (handed.engine_id, handed.reason) if handed is not None else (None, None)
+            journal.record(RunEnded(state=state, engine_id=engine_id, reason=reason), durable=True)
         if state == "done":
             world.require_all_free()
         events = read_events(directory) if directory is not None else self._past + (journal.events or [])
@@ -278,10 +275,10 @@ def _worker_set_up(program: Program) -> dict[str, Any]:
 def _notes(world: Any, events: list[Event]) -> list[str]:
     silent = list(getattr(world, "tasks_without_expectation", ()))
     notes = [f"no expected_s, so no virtual time, for: {', '.join(silent)}"] if silent else []
-    begun = max((place for place, event in enumerate(events) if event["event"] == "resumed"), default=0)
-    own = [event for event in events[begun:] if event["event"] == "task_ended"]
-    failed = [event["error"].splitlines()[0] for event in own if event["state"] == "failed"]
-    if failed and events[-1].get("state") == "done":
+    begun = max((place for place, event in enumerate(events) if isinstance(event, Resumed)), default=0)
+    own = [event for event in events[begun:] if isinstance(event, TaskEnded)]
+    failed = [(event.error or "").partition("\n")[0] for event in own if event.state == "failed"]
+    if failed and ended_as(events) == "done":
         tasks = "1 task" if len(failed) == 1 else f"{len(failed)} tasks"
         notes.append(f"{tasks} failed and the program went on; the first: {failed[0]}")
     return notes

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from qloom.errors import InputError, QloomError
 from qloom.journal import home
+from qloom.journal.events import JobSubmitted, RunEnded
 from qloom.journal.file import Journal
-from qloom.journal.handed import HANDED_ON
+from qloom.journal.handed import HANDED_ON, handed_to
 from qloom.model import Need, QpuHold
 from qloom.ports import Request
-from qloom.runner import Plan, as_kept, execute, how_it_begins
+from qloom.runner import Plan, as_kept, execute, start_event
 from qloom.site import Site
 from qloom.strategies import STRATEGIES, choose, parse_strategy
 from qloom.worlds import DRIVERS
@@ -54,7 +55,7 @@ def submit(plan: Plan, driver: str) -> Submitted:
         outcome = execute(plan, driver="chain")
         if outcome.errors:
             raise outcome.errors[0]
-        return Submitted(outcome.run, outcome.events[-1].get("engine_id", "none: there was nothing to do"))
+        return Submitted(outcome.run, handed_to(outcome.events) or "none: there was nothing to do")
     batch = _batch(plan, driver, "")
     directory, job = _prepare(plan, lambda directory: asyncio.run(_submit(batch, plan.site, directory)))
     return Submitted(directory.name, job)
@@ -64,14 +65,14 @@ def _prepare(plan: Plan, hand_on: Callable[[Path], str]) -> tuple[Path, str]:
     """A new run for a driver elsewhere; `hand_on` is given its directory and says which Slurm job goes on with it."""
     plan = replace(plan.with_devices(), parameters=as_kept(plan.parameters))
     directory = home.new_run()
-    start, began_us = how_it_begins(plan)
+    start, began_us = start_event(plan)
     journal = Journal(directory, RealClock(began_us))
     try:
-        journal.record("run_started", durable=True, **start)
+        journal.record(start, durable=True)
         for number in range(plan.jobs):
-            journal.recorder(f"j{number + 1}").record("job_submitted")
+            journal.recorder(f"j{number + 1}").record(JobSubmitted())
         engine_id = hand_on(directory)
-        journal.record("run_ended", durable=True, state=HANDED_ON, engine_id=engine_id)
+        journal.record(RunEnded(state=HANDED_ON, engine_id=engine_id), durable=True)
     except QloomError:
         shutil.rmtree(directory, ignore_errors=True)
         raise

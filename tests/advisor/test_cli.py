@@ -108,15 +108,15 @@ def test_settings_do_not_go_with_a_run():
 def test_auto_runs_the_choice_and_the_journal_says_why():
     told("run", "phases", "--world", "virtual", "--strategy", "auto", "--quiet")
     start = read_events(home.find_run("last"))[0]
-    assert start["strategy"] == start["advice"]["strategy"] == start["advice"]["estimates"][0]["strategy"]
-    assert start["advice"]["reason"]
+    assert start.strategy == start.advice["strategy"] == start.advice["estimates"][0]["strategy"]
+    assert start.advice["reason"]
 
 
 def test_auto_abstains_with_the_default(guess):
     assert told("run", str(guess), "--world", "virtual", "--strategy", "auto", "--quiet").strip() == "[8]"
     start = read_events(home.find_run("last"))[0]
-    assert start["strategy"] == FALLBACK
-    assert "pow" in start["advice"]["abstains"]
+    assert start.strategy == FALLBACK
+    assert "pow" in start.advice["abstains"]
 
 
 def test_auto_refuses_what_a_named_strategy_refuses():

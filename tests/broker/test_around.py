@@ -8,6 +8,7 @@ import qloom
 from qloom import delay
 from qloom.site import Qpu, Site
 from tests.broker.processes import Service
+from tests.journals import as_lines
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ async def program(job):
 def devices_of(**plan):
     outcome = qloom.run(program, in_memory=True, **plan)
     assert outcome.result == 5
-    return [event["device"] for event in outcome.events if event["event"] == "quantum_queued"]
+    return [event["device"] for event in as_lines(outcome.events) if event["event"] == "quantum_queued"]
 
 
 def test_inside_a_slurm_job_the_qpus_are_the_brokers(monkeypatch):

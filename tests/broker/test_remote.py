@@ -25,6 +25,7 @@ from qloom.site import Site
 from tests.broker.processes import Service
 from tests.contract import programs
 from tests.contract.test_contract import expected
+from tests.journals import as_lines
 
 HOLDS = {"offload": "task", "vqpu": "share", "coschedule": "whole"}
 TWO = [{"kind": "annealing", "name": "q"}, {"kind": "exact", "name": "e"}]
@@ -70,7 +71,7 @@ def test_the_same_result_as_in_process_and_nothing_left(service, client, strateg
     assert outcome.result == expected(program)
     history = read_history(outcome.events)
     assert all(interval.state != "open" for interval in history.intervals)
-    quantum = [event for event in outcome.events if event["event"].startswith("quantum_")]
+    quantum = [event for event in as_lines(outcome.events) if event["event"].startswith("quantum_")]
     assert [event["hold"] for event in quantum if event["event"] == "quantum_queued"]
     if program is programs.loop:
         names = [event["event"].removeprefix("quantum_") for event in quantum]
@@ -82,7 +83,7 @@ def test_the_same_result_as_in_process_and_nothing_left(service, client, strateg
 def test_jobs_of_a_run_share_the_devices_of_the_broker(service, client):
     outcome = run(service, programs.loop, "vqpu", jobs=2)
     assert outcome.results == [expected(programs.loop)] * 2
-    assert [qpu["name"] for qpu in outcome.events[0]["site"]["qpus"]] == ["q", "e"]
+    assert [qpu["name"] for qpu in outcome.events[0].site["qpus"]] == ["q", "e"]
     assert nothing_is_left(client)
 
 
@@ -97,7 +98,7 @@ async def fails_meanwhile(job):
 def test_a_failing_program_takes_its_quantum_task_back(service, client, strategy):
     outcome = qloom.run(fails_meanwhile, strategy=strategy, site=Site(broker=service.address), in_memory=True)
     assert [type(error) for error in outcome.errors] == [TaskFailed]
-    [ended] = [event for event in outcome.events if event["event"] == "quantum_ended"]
+    [ended] = [event for event in as_lines(outcome.events) if event["event"] == "quantum_ended"]
     assert ended["state"] == "cancelled"
     assert nothing_is_left(client)
 
@@ -110,7 +111,7 @@ def test_a_block_goes_on_without_a_device_that_somebody_else_holds(service, clie
     outcome = run(service, programs.block_of_five, "offload")
     timer.join()
     assert outcome.result == expected(programs.block_of_five)
-    assert {event["hold"] for event in outcome.events if event["event"] == "quantum_queued"} == {"task"}
+    assert {event["hold"] for event in as_lines(outcome.events) if event["event"] == "quantum_queued"} == {"task"}
     assert nothing_is_left(client)
 
 
@@ -121,7 +122,7 @@ def test_a_candidate_runs_classically_while_the_devices_are_drained(service, cli
     for device in ("q", "e"):
         client.drain(device, False)
     assert outcome.result == [36, 4]
-    [choice] = [event for event in outcome.events if event["event"] == "candidate"]
+    [choice] = [event for event in as_lines(outcome.events) if event["event"] == "candidate"]
     assert choice["choice"] == "classical"
 
 
@@ -174,7 +175,7 @@ def test_a_run_that_is_killed_and_resumed_pays_for_no_task_twice(service, client
     before = len(all_tasks(service))
     driver = subprocess.Popen([sys.executable, "-m", "qloom", *words], stdout=subprocess.DEVNULL)
     try:
-        wait_for(lambda: any(event["event"] == "quantum_queued" for event in journal()))
+        wait_for(lambda: any(event["event"] == "quantum_queued" for event in as_lines(journal())))
     finally:
         driver.kill()
         driver.wait()
@@ -212,7 +213,7 @@ def test_a_broker_that_is_killed_in_the_middle_is_waited_for(tmp_path, strategy)
     def kill(event):
         """In the first iteration while a task executes, in the second while it is about to."""
         moment = ("quantum_started", "quantum_queued")[len(kills)] if len(kills) < 2 else None
-        if event["event"] == moment:
+        if event.event == moment:
             service.kill()
             kills.append(moment)
             threading.Timer(0.3, service.start).start()
@@ -221,7 +222,7 @@ def test_a_broker_that_is_killed_in_the_middle_is_waited_for(tmp_path, strategy)
     assert outcome.errors == []
     assert outcome.result == expected(programs.loop)
     assert kills == ["quantum_started", "quantum_queued"]
-    ended = [event["work"] for event in outcome.events if event["event"] == "quantum_ended"]
+    ended = [event["work"] for event in as_lines(outcome.events) if event["event"] == "quantum_ended"]
     assert len(ended) == len(set(ended)) == 3
     with SyncBrokerClient(service.address, retry_s=20.0) as client:
         assert client.run(qubo({("x", "x"): -1.0}, seconds=0.0))["energy"] == -1.0

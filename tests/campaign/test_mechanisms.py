@@ -12,6 +12,7 @@ from qloom.journal.file import read_events
 from qloom.plan import plan_of
 from qloom.site import Overheads, Qpu, Site
 from tests.campaign.helpers import results, write
+from tests.journals import as_lines
 
 SHORT = {"classical_s": [4.0], "score_s": 0.0, "quantum_s": 2.0, "iterations": 1}
 
@@ -73,7 +74,7 @@ def test_a_submission_that_is_withdrawn_never_holds_anything():
     site = Site(overheads=Overheads(submit_s=10.0))
     outcome = qloom.run(program, strategy="workflow", world="virtual", in_memory=True, site=site)
     assert outcome.errors == []
-    assert [event["event"] for event in outcome.events].count("withdrawn") == 1
+    assert [event["event"] for event in as_lines(outcome.events)].count("withdrawn") == 1
 
 
 @pytest.mark.parametrize(("options", "begins_s"), [({}, 37.0), ({"renew_patience": 1}, 39.0)])

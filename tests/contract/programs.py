@@ -114,8 +114,8 @@ async def wide(job: qloom.Job, log: str = "") -> list[Any]:
 async def fails_late(job: qloom.Job, log: str = "") -> None:
     """The second phase fails while a quantum task is out."""
     await job.classical(square(1, 0.02, log))
-    answer = job.quantum(delay(5.0))
-    await job.classical(square(2, 0.05, log), fails("no luck"), square(3, 12.0, log))
+    answer = job.quantum(delay(60.0))
+    await job.classical(square(2, 0.05, log), fails("no luck"), square(3, 60.0, log))
     await answer
 
 

@@ -13,6 +13,7 @@ import pytest
 import qloom
 from qloom.journal.accounting import account, read_history
 from qloom.strategies import STRATEGIES
+from tests.journals import as_lines
 
 SECONDS = {"classical_s": [0.06, 0.02, 0.04], "score_s": 0.03, "quantum_s": 0.05, "iterations": 2}
 HOLDING = ("requested", "granted", "grown", "shrunk", "released", "withdrawn")
@@ -29,7 +30,7 @@ CASES = [(name, jobs) for name in FIXED for jobs in (1, 2) if jobs == 1 or name 
 
 def structure(events, job):
     """What a job asked for, held, ran and gave back, in order; tasks that run at once may end in any order."""
-    steps = [_step(event) for event in events if event.get("job") == job and event["event"] in STEPS]
+    steps = [_step(event) for event in as_lines(events) if event.get("job") == job and event["event"] in STEPS]
     found = []
     for are_tasks, group in groupby(steps, key=lambda step: step[0] in TASKS):
         steps_of_group = list(group)
@@ -77,7 +78,7 @@ def test_both_worlds_do_the_same_work_whenever_they_ask_for_nodes(strategy):
         done = [
             sorted(
                 event["work"]
-                for event in outcome.events
+                for event in as_lines(outcome.events)
                 if event.get("job") == job and event["event"] == "task_ended"
             )
             for outcome in (real, virtual)

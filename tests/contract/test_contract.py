@@ -16,6 +16,7 @@ from qloom.journal.file import FILE_NAME, read_events
 from qloom.site import Qpu, Site
 from qloom.strategies import STRATEGIES
 from tests.contract import HERE, programs
+from tests.journals import as_lines
 
 STRATEGY_NAMES = [*STRATEGIES, "malleable+share", "workflow+task"]
 DOWN = Site(qpus=(Qpu(offline=True),))
@@ -65,8 +66,10 @@ def test_two_jobs_at_once_get_the_results_they_get_alone(world, strategy):
 def test_what_is_queued_ahead_is_granted_after_the_one_before_has_ended_or_withdrawn_before(world):
     outcome = run(programs.loop, world, "split", jobs=2, in_memory=True)
     assert outcome.errors == []
-    place = {(event["event"], event["lease"]): n for n, event in enumerate(outcome.events) if "lease" in event}
-    ahead = [event for event in outcome.events if event["event"] == "queued_ahead"]
+    place = {
+        (event["event"], event["lease"]): n for n, event in enumerate(as_lines(outcome.events)) if "lease" in event
+    }
+    ahead = [event for event in as_lines(outcome.events) if event["event"] == "queued_ahead"]
     assert len(ahead) == 2 * (1 + 3), "one behind each sub-job"
     for event in ahead:
         lease, ended = event["lease"], place["released", event["after"]]
@@ -84,7 +87,7 @@ def test_a_candidate_runs_classically_while_the_device_is_down(world, strategy):
         pytest.skip("this strategy holds a QPU before anything runs")
     outcome = run(programs.candidate, world, strategy, site=DOWN, in_memory=True)
     assert outcome.result == [36, 4]
-    (choice,) = [event for event in outcome.events if event["event"] == "candidate"]
+    (choice,) = [event for event in as_lines(outcome.events) if event["event"] == "candidate"]
     assert choice["choice"] == "classical"
     assert "not available" in choice["reason"]
 
@@ -100,7 +103,7 @@ def test_a_failing_task_is_named_and_the_rest_is_released(world, strategy):
     assert error.job == "j1"
     history = read_history(outcome.events)
     assert all(interval.state != "open" for interval in history.intervals)
-    done = [event for event in outcome.events if "work" in event and event.get("state") == "done"]
+    done = [event for event in as_lines(outcome.events) if "work" in event and event.get("state") == "done"]
     assert len(done) <= 2, "the long tasks were waited for"
 
 
@@ -131,12 +134,14 @@ def test_cut_off_anywhere_and_resumed(program, world, strategy, tmp_path):
     cuts = range(1, len(lines), 1 if world == "virtual" else max(1, len(lines) // 3))
     for cut in cuts:
         journal.write_bytes(b"".join(lines[:cut]) + lines[cut][: len(lines[cut]) // 2])
-        known = {e["work"]: e for e in read_events(whole.directory) if e.get("state") == "done" and "work" in e}
+        known = {
+            e["work"]: e for e in as_lines(read_events(whole.directory)) if e.get("state") == "done" and "work" in e
+        }
         log.unlink(missing_ok=True)
         resumed = qloom.resume(str(whole.directory))
         assert resumed.errors == [], f"cut at {cut}"
         assert resumed.result == whole.result
-        ended = Counter(e["work"] for e in resumed.events if e.get("state") == "done" and "work" in e)
+        ended = Counter(e["work"] for e in as_lines(resumed.events) if e.get("state") == "done" and "work" in e)
         assert all(ended[work] == 1 for work in known), "a task whose end was in the journal ran again"
 
 
@@ -145,7 +150,7 @@ def test_resuming_a_finished_run_runs_nothing(world):
     whole = run(programs.loop, world, "workflow")
     again = qloom.resume("last")
     assert again.result == whole.result
-    new = [event["event"] for event in again.events[len(whole.events) :]]
+    new = [event["event"] for event in as_lines(again.events[len(whole.events) :])]
     assert new == []
 
 

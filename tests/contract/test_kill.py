@@ -14,6 +14,7 @@ import qloom
 from qloom.journal.file import FILE_NAME, read_events
 from qloom.strategies import STRATEGIES
 from tests.contract import programs
+from tests.journals import as_lines
 
 QLOOM = str(Path(sys.executable).with_name("qloom"))
 MOMENTS = [4, 11, 19, 32, 47]  # events in the journal when the kill comes
@@ -59,7 +60,7 @@ def test_killed_again_and_again_and_resumed(program, strategy, qloom_home, tmp_p
     expected = qloom.run(programs.source(program), world="virtual", in_memory=True).result
     assert output.read_text() == f"{expected}\n"
     ended = {}
-    for event in read_events(journal_of(qloom_home).parent):
+    for event in as_lines(read_events(journal_of(qloom_home).parent)):
         if event["event"] in ("task_started", "quantum_queued"):
             assert event["work"] not in ended, "work whose end is in the journal was run again"
         elif event.get("state") == "done" and "work" in event:

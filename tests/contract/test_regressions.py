@@ -16,6 +16,7 @@ from qloom.journal.file import FILE_NAME
 from qloom.site import Qpu, Site
 from qloom.strategies import STRATEGIES
 from tests.contract import HERE, programs
+from tests.journals import as_lines
 
 
 @pytest.mark.parametrize("world", HERE)
@@ -76,7 +77,7 @@ def test_a_changed_program_is_found_before_it_runs_anything_also_when_a_result_w
     next((failed.directory / "results").iterdir()).unlink()
     again = qloom.resume("last")
     assert "the end" in str(again.errors[0])
-    assert [event["event"] for event in again.events].count("result_lost") == 1
+    assert [event["event"] for event in as_lines(again.events)].count("result_lost") == 1
     file.write_text(FAILING.format(first=7))
     changed = qloom.resume("last")
     assert isinstance(changed.errors[0], ProgramChanged)
@@ -84,7 +85,7 @@ def test_a_changed_program_is_found_before_it_runs_anything_also_when_a_result_w
 
 
 def starts(outcome):
-    return [event["event"] for event in outcome.events].count("task_started")
+    return [event["event"] for event in as_lines(outcome.events)].count("task_started")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -172,7 +173,7 @@ async def holds_the_device(job):
 def test_a_candidate_does_not_wait_for_a_device_that_another_job_holds():
     outcome = qloom.run(holds_the_device, world="virtual", strategy="workflow", jobs=2, in_memory=True)
     assert outcome.errors == []
-    (choice,) = [event for event in outcome.events if event["event"] == "candidate"]
+    (choice,) = [event for event in as_lines(outcome.events) if event["event"] == "candidate"]
     assert choice["choice"] == "classical"
 
 
@@ -193,7 +194,7 @@ async def sends_and_leaves(job):
 def test_a_block_holds_the_device_for_tasks_that_are_awaited_later():
     outcome = qloom.run(sends_and_leaves, world="virtual", strategy="offload", in_memory=True)
     assert outcome.result == [0, 1, 2]
-    assert {event["hold"] for event in outcome.events if event["event"] == "quantum_queued"} == {"whole"}
+    assert {event["hold"] for event in as_lines(outcome.events) if event["event"] == "quantum_queued"} == {"whole"}
 
 
 def test_a_wait_for_a_qpu_is_not_called_a_wait_for_nodes():
@@ -230,9 +231,11 @@ def test_growing_for_one_phase_does_not_hold_a_quantum_task_back():
         sends_while_it_grows, world="virtual", strategy="malleable,malleable", jobs=2, site=site, in_memory=True
     )
     assert outcome.errors == []
-    queued_us = [e["at_us"] for e in outcome.events if e["event"] == "quantum_queued" and e["job"] == "j2"]
+    queued_us = [e["at_us"] for e in as_lines(outcome.events) if e["event"] == "quantum_queued" and e["job"] == "j2"]
     asked_us = [
-        e["at_us"] for e in outcome.events if e["event"] == "requested" and e.get("grow") and e["job"] == "j2"
+        e["at_us"]
+        for e in as_lines(outcome.events)
+        if e["event"] == "requested" and e.get("grow") and e["job"] == "j2"
     ]
     assert queued_us[0] < asked_us[0] + 5_000_000
 
@@ -264,4 +267,4 @@ def test_a_problem_goes_to_a_qpu_that_it_fits_on():
 
     site = Site(qpus=(Qpu("small", qubits=2), Qpu("big")))
     events = qloom.run(program, world="virtual", strategy="offload", site=site, in_memory=True).events
-    assert [event["device"] for event in events if event["event"] == "quantum_queued"] == ["big"]
+    assert [event["device"] for event in as_lines(events) if event["event"] == "quantum_queued"] == ["big"]

@@ -10,6 +10,7 @@ import qloom
 from qloom.errors import InputError
 from qloom.export.crate import write_crate
 from tests.export.crates import require_sound, require_valid
+from tests.journals import as_lines
 
 JOB = """name = "job"
 files = ["data.txt"]
@@ -28,7 +29,7 @@ def test_a_run_of_any_strategy_becomes_a_crate(tmp_path, strategy):
     crate = write_crate(outcome.run, tmp_path / "crate")
     found = require_sound(crate)
     quantum = [entity for name, entity in found.items() if name.startswith("#action-") and "location" in entity]
-    ended = [event for event in outcome.events if event["event"] == "quantum_ended"]
+    ended = [event for event in as_lines(outcome.events) if event["event"] == "quantum_ended"]
     assert len(quantum) == len(ended) > 0
     assert found["#run"]["actionStatus"].endswith("CompletedActionStatus")
     assert found["#parameter-iterations"]["value"] == 2
@@ -85,7 +86,9 @@ def test_a_validator_has_nothing_to_say(tmp_path):
     fail = '[[phase]]\nkind = "classical"\nname = "fail"\n[[phase.task]]\ncommand = ["false"]\n'
     (tmp_path / "job.toml").write_text(JOB + ask + fail)
     outcome = qloom.run(str(tmp_path / "job.toml"))
-    states = [event["state"] for event in outcome.events if event["event"] in ("task_ended", "quantum_ended")]
+    states = [
+        event["state"] for event in as_lines(outcome.events) if event["event"] in ("task_ended", "quantum_ended")
+    ]
     assert states == ["done", "done", "failed"]
     require_valid(write_crate(outcome.run, tmp_path / "crate"))
 

@@ -14,6 +14,7 @@ from typing import Any
 from qloom.journal.accounting import account, read_history
 from qloom.journal.file import FILE_NAME, read_events
 from qloom.journal.results import ResultStore
+from tests.journals import as_lines
 
 FOLDER = Path(__file__).parent / "journals"
 FIGURES = FOLDER / "figures.json"
@@ -34,7 +35,7 @@ def unpack(name: str, home: Path) -> Path:
 def figures_of(directory: Path) -> dict[str, Any]:
     """What a journal says of its run: what was held, used and waited for, and what came out."""
     events = read_events(directory)
-    done = [event for event in events if event["event"] == "job_ended" and event["state"] == "done"]
+    done = [event for event in as_lines(events) if event["event"] == "job_ended" and event["state"] == "done"]
     store = ResultStore(directory / "results")
     return {**account(read_history(events)).as_dict(), "results": [store.load(event["result"]) for event in done]}
 

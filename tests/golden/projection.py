@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from qloom.journal.event import Event as JournalEvent
 from qloom.model import Sample
 
 LONGEST = 60  # characters of a result that a row shows in full
@@ -20,11 +21,11 @@ Row = tuple[int, int, str]  # from, until (microseconds), what
 Load = Callable[[Any], Any]  # a result as it is kept -> the result
 
 
-def rows_of(events: Sequence[Event], load: Load) -> list[str]:
+def rows_of(events: Sequence[JournalEvent], load: Load) -> list[str]:
     """The rows of one journal, in the order of time."""
     story = _Story(load)
     for event in events:
-        story.tell(event)
+        story.tell(event.as_dict())
     return written(story.rows())
 
 

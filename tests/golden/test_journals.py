@@ -9,6 +9,7 @@ import pytest
 from qloom.journal.file import read_events
 from qloom.resuming import resume
 from tests.golden.kept_journals import FOLDER, KEPT, RESULT, figures_of, kept_figures, unpack
+from tests.journals import as_lines
 from tests.unit.cli.conftest import cli  # noqa: F401
 
 KILLED = [name for name in KEPT if name.startswith("killed")]
@@ -18,7 +19,7 @@ WORLDS = {"local", "virtual", "slurm-here", "slurm-in-job", "slurm-beside", "slu
 def test_there_is_one_of_each_world_and_driver():
     assert {*KEPT} >= WORLDS
     assert {name.split("-")[1] for name in KILLED} == {"local", "virtual"}
-    drivers = {name: {event.get("event") for event in read_events(FOLDER / name)} for name in KEPT}
+    drivers = {name: {event.get("event") for event in as_lines(read_events(FOLDER / name))} for name in KEPT}
     assert "driver_started" in drivers["slurm-beside"] & drivers["slurm-in-job"]
 
 
@@ -53,12 +54,12 @@ def test_strategies_are_compared_with_what_it_measured(qloom_home, cli):  # noqa
 def test_a_run_that_was_killed_goes_on_and_nothing_runs_again(name, qloom_home):
     directory = unpack(name, qloom_home)
     before = read_events(directory)
-    done = {event["work"] for event in before if event.get("state") == "done" and "work" in event}
+    done = {event["work"] for event in as_lines(before) if event.get("state") == "done" and "work" in event}
     outcome = resume(str(directory))
     assert outcome.result == RESULT
     begun = [
         event["work"]
-        for event in outcome.events[len(before) :]
+        for event in as_lines(outcome.events[len(before) :])
         if event["event"] in ("task_started", "quantum_queued")
     ]
     assert done

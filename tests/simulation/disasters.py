@@ -18,6 +18,7 @@ from qloom.broker.core import QueueCore
 from qloom.broker.inprocess import InProcessBroker
 from qloom.broker.state import KnownSession, KnownTask
 from qloom.errors import AllocationEnded, QuantumFailed
+from qloom.journal.events import Resumed, RunEnded, RunStarted
 from qloom.journal.file import Event
 from qloom.journal.forecast import learn
 from qloom.journal.results import ResultStore
@@ -233,7 +234,7 @@ class Disasters:
     ) -> None:
         """What one driver does: all jobs that are not done."""
         past = list(journal.written)
-        journal.record("resumed" if past else "run_started", durable=True, version=1)
+        journal.record(Resumed() if past else RunStarted(version=1), durable=True)
         forecaster = learn(journal, [past])
         jobs = [
             run_job(self._plan(n, kind), n, host.world, driver.broker, journal, past=past, forecaster=forecaster)
@@ -246,7 +247,7 @@ class Disasters:
         for ended in ended_jobs:
             if isinstance(ended, BaseException) and not isinstance(ended, AllocationEnded | QpuBroke):
                 raise ended
-        journal.record("run_ended", durable=True)
+        journal.record(RunEnded(state="done"), durable=True)
 
     def _plan(self, number: int, kind: str) -> Plan:
         schedule, site = self._schedule, self._schedule.site

@@ -8,7 +8,9 @@ from typing import Any
 
 from qloom.broker.inprocess import InProcessBroker
 from qloom.errors import QloomError
-from qloom.journal.file import Event, Journal
+from qloom.journal.event import Event
+from qloom.journal.events import RunStarted
+from qloom.journal.file import Journal
 from qloom.journal.forecast import learn
 from qloom.journal.results import ResultStore
 from qloom.model import call, task
@@ -129,7 +131,7 @@ def simulate_plans(
         clock.explain_with(lambda: [*world.who_waits(), *broker.who_waits()])
         clock.limit(LIMIT_S)
         forecaster = learn(journal, [])
-        journal.record("run_started", version=1)
+        journal.record(RunStarted(version=1))
         runs = [
             asyncio.ensure_future(run_job(plan, number, world, broker, journal, forecaster=forecaster))
             for number, plan in enumerate(plans)

@@ -15,7 +15,9 @@ from typing import Any
 
 from qloom.broker.inprocess import InProcessBroker
 from qloom.broker.port import Session
-from qloom.journal.file import Event, Journal, Recorder
+from qloom.journal.event import Event
+from qloom.journal.events import JobEnded
+from qloom.journal.file import Journal, Recorder
 from qloom.model import QpuHold, QuantumWork
 from qloom.ports import Clock, Lease, Request
 from qloom.site import Site
@@ -128,15 +130,15 @@ class OwnJournal(Journal):
     def written(self) -> list[Event]:
         return self.events or []
 
-    def record(self, event: str, *, durable: bool = False, **fields: Any) -> None:
+    def record(self, event: Event, *, durable: bool = False, job: str = "") -> None:
         if not self._driver.is_dead:
-            super().record(event, durable=durable, **fields)
+            super().record(event, durable=durable, job=job)
             self.durable = len(self.written) if durable else self.durable
 
     def done_jobs(self) -> dict[str, Any]:
         """The results of the jobs that it has as done."""
-        done = [event for event in self.written if event["event"] == "job_ended" and event["state"] == "done"]
-        return {event["job"]: self.results.load(event["result"]) for event in done}
+        done = [event for event in self.written if isinstance(event, JobEnded) and event.state == "done"]
+        return {event.job: self.results.load(event.result or {}) for event in done}
 
     def cut(self, rng: Random) -> int:
         """How many events survive a crash."""

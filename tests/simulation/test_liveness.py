@@ -19,6 +19,7 @@ from qloom.journal.file import Event
 from qloom.site import Overheads, Qpu, Site
 from qloom.strategies import STRATEGIES
 from qloom.worlds.virtual.world import Faults
+from tests.journals import as_lines
 from tests.simulation import disasters
 from tests.simulation.harness import simulate
 
@@ -108,7 +109,7 @@ def require_sound_together(journals: list[list[Event]], lanes: int) -> None:
         total = account(history)
         assert total.node_s_busy <= total.node_s_held + 1e-6
         assert total.qpu_s_busy <= total.qpu_s_held + 1e-6
-        last = max((place for place, event in enumerate(events) if event["event"] == "resumed"), default=0)
+        last = max((place for place, event in enumerate(as_lines(events)) if event["event"] == "resumed"), default=0)
         for interval in read_history(events[last:]).intervals:
             assert interval.state != "open", f"still open at the end: {interval}"
 
@@ -116,7 +117,7 @@ def require_sound_together(journals: list[list[Event]], lanes: int) -> None:
 def require_nothing_again(events: list[Event]) -> None:
     """Nothing that the journal has as done runs another time."""
     done: dict[tuple[str, str], bool] = {}
-    for event in events:
+    for event in as_lines(events):
         if event["event"] in ("task_started", "quantum_started"):
             assert (event["job"], event["work"]) not in done, f"runs again: {event}"
         elif event["event"] in ("task_ended", "quantum_ended") and event["state"] == "done":

@@ -13,6 +13,7 @@ from qloom.strategies import STRATEGIES
 from qloom.strategies.pertask import PerTask
 from qloom.strategies.workflow import Room, Workflow
 from qloom.worlds.virtual.world import Faults
+from tests.journals import as_lines
 from tests.simulation.harness import simulate
 
 STEPS = [
@@ -31,7 +32,7 @@ def test_work_on_a_node_that_fails_runs_again_with_the_same_result(strategy, job
     undisturbed = simulate(programs, [strategy], site)
     disturbed = simulate(programs, [strategy], site, faults=Faults(seed=7, node_rate=rate))
     assert disturbed.outcomes == undisturbed.outcomes
-    lost = [event for event in disturbed.events if event.get("lost")]
+    lost = [event for event in as_lines(disturbed.events) if event.get("lost")]
     assert lost, "the fault was not injected"
     assert all(interval.state != "open" for interval in read_history(disturbed.events).intervals)
 
@@ -55,7 +56,7 @@ def test_a_node_that_fails_under_spare_work_is_no_longer_held_and_another_is_ask
     steps = [("guess", [(1.0, 1), (1.1, 1)], 5.0), ("classical", [(1.0, 2)])]
     ended = simulate([steps], ["offload"], Site(nodes=2), faults=Faults(seed=7, node_rate=1.0))
     assert ended.outcomes == simulate([steps], ["offload"], Site(nodes=2)).outcomes
-    lost_us = [event["at_us"] for event in ended.events if event.get("lost")]
+    lost_us = [event["at_us"] for event in as_lines(ended.events) if event.get("lost")]
     assert lost_us[:2] == [1_000_000, 1_100_000]
     held = [interval for interval in read_history(ended.events).intervals if interval.kind == "node"]
     assert sorted(interval.end_us for interval in held)[:2] == lost_us[:2]

@@ -18,6 +18,7 @@ from qloom.errors import JournalError
 from qloom.journal import file as journal_file
 from qloom.journal import home, results
 from qloom.journal.file import FILE_NAME, Journal, read_events
+from tests.journals import as_lines
 from tests.simulation import powercut
 
 PROGRAM = """
@@ -132,8 +133,8 @@ def cut_everywhere(tmp_path, monkeypatch, program) -> Counter[str]:
         counts["resumed"] += 1
         assert outcome.results == whole.results, f"{told}: {outcome.errors}"
         synced = durable_part(recording.ops[: after + 1])
-        events = [event["event"] for event in outcome.events]
-        since = outcome.events[events.index("resumed") :] if "resumed" in events else []
+        events = [event["event"] for event in as_lines(outcome.events)]
+        since = as_lines(outcome.events[events.index("resumed") :]) if "resumed" in events else []
         again = [event["work"] for event in since if event["event"] in ("task_started", "quantum_started")]
         assert not set(again) & set(done_works(synced)), f"{told}: what was durable runs again"
         if "result_lost" in events:

@@ -16,6 +16,7 @@ from qloom.runner import Plan
 from qloom.site import Overheads, Site
 from qloom.strategies import STRATEGIES
 from qloom.worlds.virtual.world import VirtualWorld
+from tests.journals import as_lines
 from tests.simulation.harness import compute, simulate, simulate_plans
 from tests.simulation.test_liveness import HOLDS, PROGRAMS, SITES
 from tests.simulation.test_workflow import FEW
@@ -30,7 +31,7 @@ def require_few_requests(events: list[Event], nodes: int) -> None:
     """
     requests: Counter[str] = Counter()
     most: Counter[str] = Counter()
-    for event in events:
+    for event in as_lines(events):
         if event["event"] == "requested":
             requests[event["job"]] += 1
         elif event["event"] == "called":
@@ -60,7 +61,9 @@ async def loop(job: Any, nodes: int = 2) -> None:
 def test_spare_work_of_several_nodes_costs_no_request(strategy, overheads):
     site = Site(nodes=4, overheads=overheads)
     events = simulate_plans([Plan(Program("loop", loop), {}, strategy, {}, "virtual", site)], site).events
-    assert sum(event["event"] == "requested" for event in events) <= 7, "one for each phase and one in the beginning"
+    assert sum(event["event"] == "requested" for event in as_lines(events)) <= 7, (
+        "one for each phase and one in the beginning"
+    )
 
 
 async def guess(job: Any) -> None:
@@ -74,7 +77,7 @@ async def guess(job: Any) -> None:
 def test_spare_work_beyond_what_a_job_may_run_costs_no_request(strategy):
     site = Site(nodes=2)
     events = simulate_plans([Plan(Program("guess", guess), {}, strategy, {}, "virtual", site)], site).events
-    assert sum(event["event"] == "requested" for event in events) <= 4, "one for each task and each phase"
+    assert sum(event["event"] == "requested" for event in as_lines(events)) <= 4, "one for each task and each phase"
 
 
 async def offer(job: Any) -> None:

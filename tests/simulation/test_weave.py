@@ -19,6 +19,7 @@ from qloom.site import Overheads, Qpu, Site
 from qloom.strategies import STRATEGIES
 from qloom.strategies.weave import WeaveOptions
 from qloom.worlds.virtual.world import Faults
+from tests.journals import as_lines
 from tests.simulation.harness import compute, simulate, simulate_plans
 from tests.simulation.test_liveness import PROGRAMS, SITES, require_sound
 from tests.simulation.two_jobs import (
@@ -248,7 +249,7 @@ def test_a_share_that_no_quantum_phase_follows_is_given_back_and_not_asked_for_a
     site = Site(nodes=3, overheads=SLOW)
     plan = Plan(Program("only_classical", only_classical), {}, "weave", {}, "virtual", site)
     events = simulate_plans([plan], site).events
-    asked = [event for event in events if event["event"] == "requested" and event.get("device")]
+    asked = [event for event in as_lines(events) if event["event"] == "requested" and event.get("device")]
     assert len(asked) == 1, "it is not known of the first phase only"
     late = simulate_plans([replace(plan, options={"ask_early": 0.0})], site).events
     assert account(read_history(events)).wall_s == account(read_history(late)).wall_s

@@ -20,6 +20,7 @@ from qloom.runner import Plan
 from qloom.site import Site
 from qloom.strategies.workflow import Workflow
 from qloom.worlds.virtual.world import Faults
+from tests.journals import as_lines
 from tests.simulation.harness import Simulation, compute, interpret, simulate, simulate_plans
 from tests.simulation.test_liveness import PROGRAMS, SITES, require_sound
 from tests.simulation.test_weave import SOME
@@ -43,7 +44,7 @@ def test_results_are_those_of_every_other_strategy(programs, options, site):
     require_sound(ended.events, max(qpu.lanes for qpu in site.qpus))
     done = Counter(
         (event["job"], event["work"])
-        for event in ended.events
+        for event in as_lines(ended.events)
         if event["event"] == "task_ended" and event["state"] == "done"
     )
     assert set(done.values()) <= {1}, "a task ran twice"
@@ -74,7 +75,7 @@ def test_faults_and_cancellation_leave_nothing_behind(programs, options, site, s
 def test_spare_work_runs_in_steps_of_its_own(per_task, leases):
     steps = [("speculate", [(2.5, 1), (2.5, 1)], 7.0)]
     ended = run([steps], {"spare": 1.0, "per_task": per_task}, Site(nodes=3))
-    of_nodes = [event for event in ended.events if event["event"] == "requested" and event["nodes"]]
+    of_nodes = [event for event in as_lines(ended.events) if event["event"] == "requested" and event["nodes"]]
     assert len(of_nodes) == leases
     assert [i.kind for i in read_history(ended.events).intervals if i.kind in ("task", "spare")] == ["spare"] * 2
 
@@ -83,7 +84,7 @@ def test_a_step_that_did_not_begin_in_time_leaves_the_line():
     """Job 1 has all nodes when job 2 offers its work, which is then asked for before there is a node."""
     busy, spare = [("classical", [(7.0, 2)])], [("quantum", 1.0), ("speculate", [(1.0, 1)], 0.1)]
     ended = run([busy, spare], {"spare": 1.0, "per_task": 1.0}, Site(nodes=2))
-    assert sum(event["event"] == "withdrawn" for event in ended.events) == 1
+    assert sum(event["event"] == "withdrawn" for event in as_lines(ended.events)) == 1
     assert not any(i.kind == "spare" for i in read_history(ended.events).intervals)
 
 
@@ -91,7 +92,7 @@ def most_nodes(ended: Simulation) -> int:
     """Held at the same time."""
     held: dict[str, int] = {}
     most = 0
-    for event in ended.events:
+    for event in as_lines(ended.events):
         if event["event"] == "granted":
             held[event["lease"]] = len(event["nodes"])
         elif event["event"] == "released":
@@ -122,7 +123,7 @@ def test_steps_beyond_the_nodes_of_the_job_wait_for_one_to_end():
 def test_wide_spare_work_is_not_run_and_asks_for_nothing():
     steps = [("speculate", [(2.5, 2)], 7.0)]
     ended = run([steps], {"spare": 1.0}, Site(nodes=3))
-    assert sum(event["event"] == "requested" and bool(event["nodes"]) for event in ended.events) == 1
+    assert sum(event["event"] == "requested" and bool(event["nodes"]) for event in as_lines(ended.events)) == 1
 
 
 def test_a_step_that_has_its_nodes_goes_on_when_one_of_its_tasks_is_asked_for():
@@ -135,8 +136,8 @@ def test_a_step_that_has_its_nodes_goes_on_when_one_of_its_tasks_is_asked_for():
         await job.classical(compute(5.0, 0), compute(5.0, 1))
 
     ended = run_small(program, {"spare": 1.0})
-    assert not any(event.get("state") == "dropped" for event in ended.events)
-    assert sum(event["event"] == "claimed" for event in ended.events) == 2
+    assert not any(event.get("state") == "dropped" for event in as_lines(ended.events))
+    assert sum(event["event"] == "claimed" for event in as_lines(ended.events)) == 2
 
 
 class OneGrant:

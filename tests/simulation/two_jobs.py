@@ -13,10 +13,12 @@ from typing import Any
 from qloom import Job, delay, task
 from qloom.errors import QuantumFailed
 from qloom.journal.accounting import account, read_history
+from qloom.journal.event import Event
 from qloom.programs.load import Program
 from qloom.runner import Plan
 from qloom.site import Overheads, Qpu, Site
 from qloom.worlds.virtual.world import Faults
+from tests.journals import as_lines
 from tests.simulation.harness import simulate_plans
 
 ITERATIONS = 4
@@ -116,19 +118,19 @@ def measure(
     return figures_of(ended.events, ended.outcomes)
 
 
-def figures_of(events: list[dict[str, Any]], results: list[float]) -> Figures:
+def figures_of(events: list[Event], results: list[float]) -> Figures:
     """The figures of a journal."""
     used = account(read_history(events))
-    leases = sum(event["event"] == "granted" and len(event["nodes"]) > 0 for event in events)
+    leases = sum(event["event"] == "granted" and len(event["nodes"]) > 0 for event in as_lines(events))
     return Figures(used.wall_s, used.node_s_held, wasted_node_s(events), leases, tuple(results))
 
 
-def wasted_node_s(events: list[dict[str, Any]]) -> float:
+def wasted_node_s(events: list[Event]) -> float:
     """Node-seconds of spare work that nobody asked for."""
-    claimed = {(event["job"], event["work"]): True for event in events if event["event"] == "claimed"}
+    claimed = {(event["job"], event["work"]): True for event in as_lines(events) if event["event"] == "claimed"}
     began: dict[tuple[str, str], tuple[int, int]] = {}
     wasted_us = 0
-    for event in events:
+    for event in as_lines(events):
         if event["event"] == "task_started" and event.get("spare"):
             began[event["job"], event["work"]] = (event["at_us"], len(event["nodes"]))
         elif event["event"] == "task_ended" and (key := (event["job"], event["work"])) in began:

@@ -11,11 +11,13 @@ import time
 from pathlib import Path
 
 from qloom.journal import home as runs
-from qloom.journal.file import FILE_NAME, read_events
+from qloom.journal.event import Event
+from qloom.journal.file import FILE_NAME, ended_as, read_events
 from qloom.journal.results import ResultStore
 from qloom.programs.load import load_program
 from qloom.runner import Plan
 from qloom.submit import submit
+from tests.journals import as_lines
 from tests.slurm.waiting import until
 
 QLOOM = str(Path(sys.executable).with_name("qloom"))
@@ -63,7 +65,12 @@ def wait_for_event(home, name, **fields):
 
     def seen():
         return next(
-            (e for e in events_of(home) if e["event"] == name and all(e.get(k) == v for k, v in fields.items())), None
+            (
+                e
+                for e in as_lines(events_of(home))
+                if e["event"] == name and all(e.get(k) == v for k, v in fields.items())
+            ),
+            None,
         )
 
     return wait_until(seen, f"{name} {fields or ''}")
@@ -94,19 +101,19 @@ def submitted(source: str, strategy: str, driver: str) -> str:
     return submit(Plan(load_program(source), strategy=strategy, world="slurm"), driver).run
 
 
-def ended(name: str) -> list[dict]:
+def ended(name: str) -> list[Event]:
     """The events of a run, once the last of its drivers has ended."""
-    events: list[dict] = []
+    events: list[Event] = []
 
     def last_driver_has_ended() -> bool:
         events[:] = read_events(runs.find_run(name))
-        return events[-1]["event"] == "run_ended" and events[-1]["state"] != "handed on"
+        return ended_as(events) not in (None, "handed on")
 
     until(last_driver_has_ended, END_S)
     return events
 
 
-def result(name: str, events: list[dict]) -> object:
+def result(name: str, events: list[Event]) -> object:
     """What the job of a run gave; what else there is to say if it gave nothing."""
-    found = [event for event in events if event["event"] == "job_ended" and event["state"] == "done"]
+    found = [event for event in as_lines(events) if event["event"] == "job_ended" and event["state"] == "done"]
     return ResultStore(runs.find_run(name) / "results").load(found[0]["result"]) if found else events[-3:]

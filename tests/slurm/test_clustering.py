@@ -6,6 +6,7 @@ import pytest
 
 import qloom
 from qloom.clustering import program
+from tests.journals import as_lines
 
 SETTINGS = {"blobs": 600, "iterations": 3, "threshold": 1.0, "quantum_s": 0.01, "plot": ""}
 
@@ -22,5 +23,5 @@ def labels_of(world, strategy):
 def test_malleable_on_slurm_gives_the_labels_of_the_local_world():
     expected, _ = labels_of("local", "offload")
     labels, outcome = labels_of("slurm", "malleable")
-    assert any(event["event"] == "grown" for event in outcome.events)
+    assert any(event["event"] == "grown" for event in as_lines(outcome.events))
     assert labels == expected

@@ -16,6 +16,7 @@ from qloom.strategies import STRATEGIES
 from tests.contract import programs
 from tests.contract import test_contract as contract
 from tests.contract import test_regressions as regressions
+from tests.journals import as_lines
 from tests.slurm.driver import left
 
 pytestmark = pytest.mark.slow
@@ -46,7 +47,7 @@ def check_same_results_and_nothing_left(program, outcome, strategies):
     for number, result in enumerate(outcome.results):
         strategy = strategies[number % len(strategies)]
         assert result in EITHER.get(program, [contract.expected(program)]), strategy
-        events = [event for event in outcome.events if event.get("job", f"j{number + 1}") == f"j{number + 1}"]
+        events = [event for event in outcome.events if event.job in ("", f"j{number + 1}")]
         history = read_history(events)
         assert all(interval.state != "open" for interval in history.intervals), strategy
         figures = account(history)
@@ -75,7 +76,7 @@ def test_a_candidate_runs_classically_while_the_device_is_down():
     strategies = [name for name in contract.STRATEGY_NAMES if name not in HOLD_A_QPU_FIRST]
     outcome = run(programs.candidate, strategies, site=DOWN)
     assert outcome.results == [[36, 4]] * len(strategies)
-    choices = [event for event in outcome.events if event["event"] == "candidate"]
+    choices = [event for event in as_lines(outcome.events) if event["event"] == "candidate"]
     assert [choice["choice"] for choice in choices] == ["classical"] * len(strategies)
     assert all("not available" in choice["reason"] for choice in choices)
 
@@ -90,7 +91,11 @@ def test_a_failing_task_is_named_and_the_rest_is_released():
         assert "no luck" in error.message
     assert all(interval.state != "open" for interval in read_history(outcome.events).intervals)
     for error in outcome.errors:
-        ended = [event for event in outcome.events if event.get("state") == "done" and event.get("job") == error.job]
+        ended = [
+            event
+            for event in as_lines(outcome.events)
+            if event.get("state") == "done" and event.get("job") == error.job
+        ]
         assert len([event for event in ended if "work" in event]) <= 2, "the long tasks were waited for"
 
 

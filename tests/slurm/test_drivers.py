@@ -11,6 +11,7 @@ import pytest
 
 from qloom.journal import home
 from qloom.journal.accounting import account, read_history
+from qloom.journal.event import Event
 from qloom.journal.explain import explain
 from qloom.journal.file import FILE_NAME
 from qloom.programs.load import load_program
@@ -19,6 +20,7 @@ from qloom.strategies import STRATEGIES
 from qloom.submit import submit
 from tests.contract import programs
 from tests.contract import test_contract as contract
+from tests.journals import as_lines
 from tests.slurm import programs as slurm_programs
 from tests.slurm.driver import ended, result, submitted, wait_until
 from tests.slurm.waiting import until
@@ -34,9 +36,11 @@ def qloom(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def links(events: list[dict]) -> int:
+def links(events: list[Event]) -> int:
     """How many jobs a chain was handed on to."""
-    handed_on = [event for event in events if event["event"] == "run_ended" and event["state"] == "handed on"]
+    handed_on = [
+        event for event in as_lines(events) if event["event"] == "run_ended" and event["state"] == "handed on"
+    ]
     jobs = [event["engine_id"] for event in handed_on]
     assert len(jobs) == len(set(jobs))
     return len(jobs)
@@ -78,7 +82,9 @@ def test_chains_give_the_results_of_every_other_world():
     for (program, strategy), name in zip(pairs, runs, strict=True):
         events = ended(name)
         assert result(name, events) == contract.expected(program), (program.__name__, strategy)
-        works = [event["work"] for event in events if event["event"] == "task_ended" and event["state"] == "done"]
+        works = [
+            event["work"] for event in as_lines(events) if event["event"] == "task_ended" and event["state"] == "done"
+        ]
         assert len(works) == len(set(works)), "a link did again what the journal held"
         if program is programs.loop:
             assert links(events) == LOOP_LINKS[strategy]
@@ -164,7 +170,7 @@ def test_the_journal_and_slurm_s_accounting_agree_for_every_driver_and_strategy(
     runs = {submitted(source, strategy, driver): (driver, strategy) for driver, strategy in pairs}
     for name, pair in runs.items():
         events = ended(name)
-        assert events[-1]["state"] == "done", pair
+        assert events[-1].as_dict()["state"] == "done", pair
         told_s = account(read_history(events)).node_s_held
         held_s, off_s = sacct_node_s(empty_cluster, name)
         assert abs(told_s - held_s) <= off_s, (*pair, told_s, held_s, off_s)
@@ -189,7 +195,7 @@ def test_a_submitted_run_waits_its_turn_and_nobody_takes_it_over(slurm_env):
     assert result(run.run, events) == contract.expected(programs.loop)
     assert f"handed to Slurm job {run.job} at" in qloom("explain", run.run).stdout
     used = account(read_history(events))
-    granted = next(event for event in events if event["event"] == "granted")
+    granted = next(event for event in as_lines(events) if event["event"] == "granted")
     assert 0 < used.node_wait_s <= granted["at_us"] / 1e6, "from the submission to the start of the job"
     assert used.node_s_held == pytest.approx(used.wall_s * plan.site.nodes)
     written = (home.find_run(run.run) / FILE_NAME).read_bytes()

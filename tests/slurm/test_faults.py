@@ -25,6 +25,7 @@ from qloom.worlds.slurm.tags import read_tag
 from tests.broker.test_remote import nothing_is_left
 from tests.contract import programs as contract_programs
 from tests.contract import test_contract as contract
+from tests.journals import as_lines
 from tests.slurm import programs
 from tests.slurm.conftest import WIDE, resume_nodes
 from tests.slurm.driver import (
@@ -76,7 +77,7 @@ def resumed_without_doing_anything_twice(result):
 
 def ended(events):
     """The work that has ended well, as often as it has."""
-    return [event["work"] for event in events if event.get("state") == "done" and "work" in event]
+    return [event["work"] for event in as_lines(events) if event.get("state") == "done" and "work" in event]
 
 
 def run_long(log, then, **plan):
@@ -102,7 +103,7 @@ def test_a_node_that_goes_down_under_a_task_has_it_run_again_elsewhere(cluster, 
     assert outcome.result == [1, 1]
     assert len(again) == 1
     assert again[0] != first
-    assert [event["nodes"] for event in outcome.events if event.get("lost")] == [[first]]
+    assert [event["nodes"] for event in as_lines(outcome.events) if event.get("lost")] == [[first]]
     assert all(interval.state != "open" for interval in read_history(outcome.events).intervals)
 
 
@@ -114,12 +115,14 @@ def test_a_controller_that_is_killed_and_restarted_in_a_phase_is_waited_for(clus
         end.touch()
 
     def listen(event):
-        if event["event"] == "slurm_silent":
+        if event.event == "slurm_silent":
             threading.Thread(target=cluster.start, args=["slurmctld"]).start()
 
     outcome = run_long(tmp_path / "log", kill, strategy="workflow", end=end, listener=listen)
     assert outcome.result == [1, 1]
-    seen = [event["event"] for event in outcome.events if event["event"] in ("slurm_silent", "slurm_answers")]
+    seen = [
+        event["event"] for event in as_lines(outcome.events) if event["event"] in ("slurm_silent", "slurm_answers")
+    ]
     assert (seen[0], seen[-1]) == ("slurm_silent", "slurm_answers")
     for line in cluster.run("sinfo", "-h", "-N", "-o", "%N %T").splitlines():
         node, state = line.split()
@@ -174,10 +177,10 @@ def test_a_qpu_that_is_drained_in_the_middle_keeps_the_job_waiting_with_the_reas
     reasons = []
 
     def listen(event):
-        if event["event"] == "quantum_ended" and not reasons:
+        if event.event == "quantum_ended" and not reasons:
             cluster.set_node("q1", "DRAIN", "calibration")
-        if event["event"] == "still_waits" and "drained" in event["reason"]:
-            reasons.append(event["reason"])
+        if event.event == "still_waits" and "drained" in event.reason:
+            reasons.append(event.reason)
             cluster.set_node("q1", "RESUME")
 
     outcome = qloom.run(
@@ -193,7 +196,7 @@ def test_a_broker_that_is_killed_is_waited_for_and_paid_once(cluster):
     killed = []
 
     def listen(event):
-        if event["event"] == "quantum_started" and not killed:
+        if event.event == "quantum_started" and not killed:
             cluster.kill("broker")
             killed.append(threading.Thread(target=cluster.start, args=["broker"]))
             killed[0].start()
@@ -226,7 +229,7 @@ def tasks_in(store):
 def kill_driver(words, home, moment, since=0):
     """Start a driver and kill it, with no chance to clean up, at an event of its journal."""
     driver = start(*words, "-q")
-    wait_until(lambda: any(event["event"] == moment for event in events_of(home)[since:]), moment)
+    wait_until(lambda: any(event["event"] == moment for event in as_lines(events_of(home)[since:])), moment)
     driver.kill()
     driver.communicate()
 
@@ -238,7 +241,7 @@ def test_a_driver_that_is_killed_in_each_phase_is_resumed_and_leaves_nothing(clu
     for moment in ("task_started", "quantum_started", "task_started"):  # the second one is of the last phase
         kill_driver(["resume", "last"], qloom_home, moment, since=len(events_of(qloom_home)))
     resumed_without_doing_anything_twice(3)
-    assert len([event for event in events_of(qloom_home) if event["event"] == "resumed"]) == 4
+    assert len([event for event in as_lines(events_of(qloom_home)) if event["event"] == "resumed"]) == 4
 
 
 def test_what_a_driver_in_a_job_leaves_is_released_when_that_job_has_ended(cluster, qloom_home):
@@ -323,7 +326,7 @@ def test_allocations_of_a_dead_driver_end_with_it_and_not_as_completed(cluster, 
 def test_the_allocations_of_a_job_that_fails_are_cancelled(cluster, qloom_home):
     outcome = qloom.run(programs.source(programs.fails), world="slurm", strategy="offload")
     assert len(outcome.errors) == 1
-    (held,) = [event["engine_id"] for event in outcome.events if event["event"] == "granted"]
+    (held,) = [event["engine_id"] for event in as_lines(outcome.events) if event["event"] == "granted"]
     assert wait_until(lambda: accounted(cluster, held), "its end in accounting") == "CANCELLED"
 
 
@@ -346,4 +349,4 @@ def test_a_driver_that_is_asked_to_end_gives_everything_back(cluster, qloom_home
     (run,) = (qloom_home / "runs").iterdir()
     assert f"qloom resume {run.name}" in said
     assert left(cluster) == {}
-    assert events_of(qloom_home)[-1]["state"] == "interrupted"
+    assert events_of(qloom_home)[-1].state == "interrupted"

@@ -13,6 +13,7 @@ from qloom.site import Site, Slurm
 from qloom.worlds.slurm.batch import Batch
 from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.handover import submit
+from tests.journals import as_lines
 from tests.slurm import programs
 from tests.slurm.driver import (
     DEADLINE_S,
@@ -84,10 +85,14 @@ def test_the_next_sub_job_waits_for_the_one_before_and_none_is_left_at_the_end(c
     events = ended(run.name)
     assert result(run.name, events) == 1
     wait_until(lambda: queue(cluster) == {}, "an empty queue")
-    granted = {event["lease"]: event["engine_id"] for event in events if event["event"] == "granted"}
+    granted = {event["lease"]: event["engine_id"] for event in as_lines(events) if event["event"] == "granted"}
     assert [granted["j1.1"], granted["j1.2"]] == [first, second]
-    assert [event["lease"] for event in events if event["event"] == "queued_ahead"] == ["j1.2", "j1.3", "j1.4"]
-    assert [event["lease"] for event in events if event["event"] == "withdrawn"] == ["j1.4"]
+    assert [event["lease"] for event in as_lines(events) if event["event"] == "queued_ahead"] == [
+        "j1.2",
+        "j1.3",
+        "j1.4",
+    ]
+    assert [event["lease"] for event in as_lines(events) if event["event"] == "withdrawn"] == ["j1.4"]
     known = jobs(cluster, "-t", "all").values()
     never_used = [(state, nodes) for state, _, _, nodes, name in known if name.startswith(f"qloom.{run.name}.j1.4.")]
     assert never_used == [("CANCELLED", "")] * 2, "its nodes and its QPU"
@@ -133,7 +138,7 @@ def test_a_node_that_fails_under_a_sub_job_does_not_bring_the_next_one_forward(c
             cluster.set_node(node, "RESUME")
     assert outcome.result == [1, 1]
     assert len(set(log.read_text().split())) == 2, "it ran again, elsewhere"
-    held = [event["lease"] for event in outcome.events if event["event"] == "granted"]
+    held = [event["lease"] for event in as_lines(outcome.events) if event["event"] == "granted"]
     assert held == ["j1.1", "j1.2"], "the one ahead was never held"
 
 

@@ -15,6 +15,7 @@ from qloom import command
 from qloom.errors import TaskFailed
 from qloom.model import call
 from qloom.mpi.launch import Launch, run_ranks, srun
+from tests.journals import as_lines
 from tests.mpi.conftest import HERE
 from tests.mpi.ranks import EXAMPLES, QLOOM, write
 from tests.slurm import programs
@@ -109,7 +110,7 @@ def test_drivers_that_live_in_slurm_run_mpi_phases():
     refused = submitted(programs.source(programs.over_ranks), "workflow", "in-job")
     for pair, name in runs.items():
         assert result(name, ended(name)) == [2, 2], pair
-    (failed,) = [event["error"] for event in ended(refused) if event["event"] == "job_ended"]
+    (failed,) = [event["error"] for event in as_lines(ended(refused)) if event["event"] == "job_ended"]
     assert "came as several Slurm jobs" in failed["message"]
     assert "qloom submit --driver beside" in failed["hint"]
 

@@ -12,6 +12,7 @@ from qloom.model import call
 from qloom.site import Site, Slurm
 from qloom.worlds.slurm.client import PROGRAMS
 from qloom.worlds.slurm.pace import BURST_S
+from tests.journals import as_lines
 from tests.mpi.ranks import write
 
 PER_S = 2.0
@@ -40,8 +41,8 @@ def test_a_run_that_asks_all_the_time_is_slowed_down_and_says_so(counted):
     site = Site(slurm=Slurm(most_calls_per_s=PER_S))
     outcome = qloom.run(impatient, world="slurm", strategy="workflow", jobs=3, site=site)
     assert (outcome.errors, outcome.results) == ([], [[0, 1, 2, 3]] * 3)
-    assert [event["event"] for event in outcome.events].count("slurm_throttled") == 1
-    (count,) = [event["count"] for event in outcome.events if event["event"] == "slurm_calls"]
+    assert [event["event"] for event in as_lines(outcome.events)].count("slurm_throttled") == 1
+    (count,) = [event["count"] for event in as_lines(outcome.events) if event["event"] == "slurm_calls"]
     calls = counted()[-count:]  # before those the site was asked what it has
     seconds = float(calls[-1][0]) - float(calls[0][0])
     assert len(calls) == count > BURST_S * PER_S

@@ -10,6 +10,7 @@ import pytest
 import qloom
 from qloom.errors import AllocationEnded, InputError, JobError
 from qloom.journal import home
+from qloom.journal.events import LookFailed
 from qloom.model import QpuHold
 from qloom.ports import Request
 from qloom.site import Site, Slurm, site_from
@@ -23,6 +24,7 @@ from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.handover import submit
 from qloom.worlds.slurm.parts import Part, StepWorkers
 from qloom.worlds.slurm.watch import Watch
+from tests.journals import as_lines
 from tests.slurm import programs
 from tests.slurm.driver import queue, wait_until
 
@@ -68,10 +70,10 @@ def test_growing_does_not_outlast_its_allocation_on_slurm(slurm_env, tmp_path):
     limits_min = []
 
     def listen(event):
-        if event["event"] == "granted":
-            slurm_env.run("scontrol", "update", f"JobId={event['engine_id']}", "TimeLimit=4")
-        if event["event"] == "grown":
-            limit = slurm_env.run("squeue", "-h", "-j", event["engine_id"], "-o", "%l").strip()
+        if event.event == "granted":
+            slurm_env.run("scontrol", "update", f"JobId={event.engine_id}", "TimeLimit=4")
+        if event.event == "grown":
+            limit = slurm_env.run("squeue", "-h", "-j", event.engine_id, "-o", "%l").strip()
             limits_min.append(int(limit.split(":")[0]))  # below an hour it is MINUTES:SECONDS
             if limits_min[-1] <= 4:
                 (tmp_path / "end").touch()
@@ -143,7 +145,7 @@ def test_scancel_of_nodes_that_a_job_waits_for_to_grow_leaves_it_as_it_is(slurm_
     watcher.join()
     slurm_env.run("scancel", "-n", "others")
     assert outcome.result == 1
-    assert any(event["event"] == "allocation_ended" for event in outcome.events)
+    assert any(event["event"] == "allocation_ended" for event in as_lines(outcome.events))
 
 
 # Programs of Slurm that fail, played by scripts
@@ -224,12 +226,10 @@ def test_a_look_at_the_queue_that_fails_is_told_and_is_not_the_last():
             raise JobError(f"squeue says: no {len(looks)}")
 
     async def look_three_times():
-        watch = Watch(
-            Complaining(), 0.001, {}, {"j1.1": []}, lambda about, event, **fields: told.append((event, fields))
-        )
+        watch = Watch(Complaining(), 0.001, {}, {"j1.1": []}, lambda about, event: told.append(event))
         while len(looks) < 3:
             await asyncio.sleep(0.001)
         await watch.close()
 
     asyncio.run(asyncio.wait_for(look_three_times(), 60))
-    assert told[:2] == [("look_failed", {"complaint": f"squeue says: no {number}"}) for number in (1, 2)]
+    assert told[:2] == [LookFailed(complaint=f"squeue says: no {number}") for number in (1, 2)]

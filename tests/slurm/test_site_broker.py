@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from qloom.broker.sync import SyncBrokerClient
+from tests.journals import as_lines
 from tests.slurm import programs
 from tests.slurm.driver import ended, result
 from tests.slurm.test_testbed_site import BROKER, QLOOM, gres_site, qloom  # noqa: F401  a fixture among them
@@ -45,7 +46,7 @@ def site(served, monkeypatch):
 
 
 def devices(events):
-    return list(dict.fromkeys(event["device"] for event in events if event["event"] == "quantum_queued"))
+    return list(dict.fromkeys(event["device"] for event in as_lines(events) if event["event"] == "quantum_queued"))
 
 
 @pytest.mark.parametrize("strategy", ["vqpu", "workflow"])  # a share that the driver's job holds, and one of its own

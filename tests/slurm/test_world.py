@@ -16,6 +16,7 @@ from qloom.runner import Plan
 from qloom.site import Site, Slurm
 from qloom.strategies import STRATEGIES
 from qloom.submit import submit
+from tests.journals import as_lines
 from tests.slurm import programs
 from tests.slurm.driver import QLOOM, ended, left, queue, wait_until
 
@@ -58,7 +59,7 @@ def test_node_seconds_agree_with_slurm_s_own_accounting(wide_slurm_env):
     outcome = run(programs.phases_of_each_kind, strategy=",".join(STRATEGIES), jobs=len(STRATEGIES))
     assert outcome.errors == []
     engine_ids, held_s = {}, defaultdict(float)
-    for event in outcome.events:
+    for event in as_lines(outcome.events):
         if event["event"] in ("granted", "grown") and event["nodes"]:
             for node in event["nodes"]:
                 engine_ids[event["lease"], node, event["engine_us"]] = event["engine_id"]
@@ -74,7 +75,7 @@ def test_node_seconds_agree_with_slurm_s_own_accounting(wide_slurm_env):
 
 def test_part_of_what_a_job_has_grown_by_is_given_back(cluster, tmp_path):
     def listen(event):
-        if event["event"] == "task_ended":
+        if event.event == "task_ended":
             (tmp_path / "idle").touch()
 
     outcome = run(
@@ -85,12 +86,12 @@ def test_part_of_what_a_job_has_grown_by_is_given_back(cluster, tmp_path):
         listener=listen,
     )
     assert outcome.result == 3
-    (grown,) = [event for event in outcome.events if event["event"] == "grown"]
-    (shrunk,) = [event for event in outcome.events if event["event"] == "shrunk"]
+    (grown,) = [event for event in as_lines(outcome.events) if event["event"] == "grown"]
+    (shrunk,) = [event for event in as_lines(outcome.events) if event["event"] == "shrunk"]
     assert len(grown["nodes"]) == 2
     assert len(shrunk["nodes"]) == 1
     assert shrunk["nodes"][0] in grown["nodes"]
-    assert not any(event["event"] == "resize_refused" for event in outcome.events)
+    assert not any(event["event"] == "resize_refused" for event in as_lines(outcome.events))
 
 
 def test_growing_never_succeeds_in_a_full_queue_and_the_job_goes_on(cluster):
@@ -100,8 +101,8 @@ def test_growing_never_succeeds_in_a_full_queue_and_the_job_goes_on(cluster):
     finally:
         cluster.run("scancel", "-n", "others")
     assert outcome.result == 1
-    assert not any(event["event"] == "grown" for event in outcome.events)
-    assert any(event["event"] == "withdrawn" for event in outcome.events)
+    assert not any(event["event"] == "grown" for event in as_lines(outcome.events))
+    assert any(event["event"] == "withdrawn" for event in as_lines(outcome.events))
     wait_until(lambda: queue(cluster) == {}, "an empty queue")
 
 
@@ -118,8 +119,8 @@ def test_a_ceiling_ends_a_driver_in_its_own_job_too(cluster, qloom_home):
     parameters = {"seconds": programs.FOREVER_S}
     plan = Plan(load_program(programs.source(programs.long_phase)), parameters, "offload", world="slurm", site=site)
     events = ended(submit(plan, "in-job").run)
-    assert events[-1]["state"] == "failed"
-    (error,) = [event["error"] for event in events if event["event"] == "job_ended"]
+    assert events[-1].as_dict()["state"] == "failed"
+    (error,) = [event["error"] for event in as_lines(events) if event["event"] == "job_ended"]
     assert "its ceiling of 0.000555556 node-hours" in error["message"]
     wait_until(lambda: queue(cluster) == {}, "the end of the driver's job")
 
@@ -131,7 +132,7 @@ def test_a_ceiling_on_qpu_seconds_counts_what_is_executed_where_the_qpu_is_not_h
     assert "qloom resume" in str(error)
     again = qloom.resume("last")  # nothing is left of what it may use
     assert len(again.errors) == 1
-    states = [event["state"] for event in again.events if event["event"] == "quantum_ended"]
+    states = [event["state"] for event in as_lines(again.events) if event["event"] == "quantum_ended"]
     assert states[0] == "done", "1.3 s of 2.4 s"
     assert set(states[1:]) == {"failed"}
 

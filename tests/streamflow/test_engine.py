@@ -21,6 +21,7 @@ from qloom.site import Site, Slurm
 from qloom.streamflow.engine import execute
 from qloom.streamflow.process import reason_in
 from tests.export.crates import require_sound
+from tests.journals import as_lines
 from tests.streamflow.workflows import CANDIDATE, DEADLINE_S, LOOPING, until
 
 PARAMETERS = {"blobs": 200, "iterations": 1, "plot": "", "speculate": False}
@@ -33,12 +34,16 @@ def plan(program="clustering", **said):
 
 
 def works(outcome):
-    return {event["work"] for event in outcome.events if event["event"] in ("task_ended", "quantum_ended")}
+    return {event["work"] for event in as_lines(outcome.events) if event["event"] in ("task_ended", "quantum_ended")}
 
 
 def on(outcome, name):
     """The nodes that tasks of a name ran on."""
-    return [event["nodes"] for event in outcome.events if event["event"] == "task_started" and event["name"] == name]
+    return [
+        event["nodes"]
+        for event in as_lines(outcome.events)
+        if event["event"] == "task_started" and event["name"] == name
+    ]
 
 
 def files(outcome):
@@ -55,14 +60,16 @@ def test_a_job_file_has_the_same_result_files_and_journal_as_by_the_built_in_eng
     assert by_streamflow.results == by_qloom.results
     assert files(by_streamflow) == files(by_qloom)
     assert works(by_qloom) == works(by_streamflow)
-    kinds = [{event["event"] for event in run.events} - set(OF_THE_WORLD) for run in (by_qloom, by_streamflow)]
+    kinds = [
+        {event["event"] for event in as_lines(run.events)} - set(OF_THE_WORLD) for run in (by_qloom, by_streamflow)
+    ]
     assert kinds[0] == kinds[1]
-    times = [event["at_us"] for event in by_streamflow.events]
+    times = [event["at_us"] for event in as_lines(by_streamflow.events)]
     assert times == sorted(times)
     figures = account(read_history(by_streamflow.events))
     assert figures.node_s_held > figures.node_s_busy > 0
     assert figures.qpu_s_held > figures.qpu_s_busy > 0
-    assert by_streamflow.events[0]["engine"] == "streamflow"
+    assert by_streamflow.events[0].as_dict()["engine"] == "streamflow"
     crate = require_sound(write_crate(by_streamflow.run, tmp_path / "crate"))
     assert "streamflow-j1.zip" in crate
     again = qloom.run(file, strategy="workflow", seed=5, world="virtual", profile=by_streamflow.run)
@@ -80,7 +87,7 @@ def test_on_slurm_each_step_of_clustering_goes_where_it_belongs(site, monkeypatc
     assert len({node for nodes in on(by_streamflow, "clustering") for node in nodes}) == 3
     assert all(node.startswith("c") for nodes in on(by_streamflow, "clustering") for node in nodes)
     assert [len(nodes) for nodes in on(by_streamflow, "partition")] == [1]
-    held = [event for event in by_streamflow.events if event["event"] == "granted" and "device" in event]
+    held = [event for event in as_lines(by_streamflow.events) if event["event"] == "granted" and "device" in event]
     assert [event["device"] for event in held] == ["qpu"]
     assert site.jobs() == []
 
@@ -122,7 +129,7 @@ def test_an_interrupt_reaches_slurm_and_leaves_a_journal(site, tmp_path):
     assert process.wait(DEADLINE_S) == 130, (tmp_path / "log").read_text()
     until(lambda: site.jobs() == [], "Slurm has let go of it")
     run = home.find_run("last")
-    assert read_events(run)[-1]["state"] == "interrupted"
+    assert read_events(run)[-1].as_dict()["state"] == "interrupted"
 
 
 @pytest.mark.parametrize(

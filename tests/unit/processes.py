@@ -18,7 +18,7 @@ def failure(*tasks, **more):
     assert error.exit_code == 1
     assert error.job == "j1"
     assert all(interval.state != "open" for interval in read_history(outcome.events).intervals)
-    assert outcome.events[-1]["state"] == "failed"
+    assert outcome.events[-1].as_dict()["state"] == "failed"
     return error
 
 

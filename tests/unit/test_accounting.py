@@ -6,6 +6,7 @@ import pytest
 
 import qloom
 from qloom.journal.accounting import account, read_history
+from qloom.journal.event import event_from
 from qloom.site import Overheads, Qpu, Site, Watts
 
 SECOND = 1_000_000
@@ -18,7 +19,7 @@ def journal(*events, watts=None):
     for number, (at_s, event, fields) in enumerate(events, 1):
         own = {} if event in ("resumed", "run_ended") or event.startswith("driver_") else {"job": "j1"}
         lines.append({"n": number, "at_us": round(at_s * SECOND), "event": event, **own, **fields})
-    return lines
+    return [event_from(line) for line in lines]
 
 
 def figures(*events, job=None, **more):

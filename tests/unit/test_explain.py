@@ -4,6 +4,8 @@ import pytest
 
 import qloom
 from qloom.journal.durations import human_s
+from qloom.journal.event import event_from
+from qloom.journal.events import Resumed
 from qloom.journal.explain import explain
 from qloom.journal.handed import SlurmJob
 from qloom.journal.summary import divide
@@ -17,7 +19,7 @@ def events_of(strategy, jobs=2, options=None, **parameters):
 
 
 def until(events, at_s):
-    return [event for event in events if event["at_us"] <= at_s * 1e6]
+    return [event for event in events if event.at_us <= at_s * 1e6]
 
 
 class Story:
@@ -29,7 +31,8 @@ class Story:
         self.add(0, "run_started", program="p", strategy="offload", world="local", jobs=1, site=site, **start)
 
     def add(self, at_s, event, **fields):
-        self.events.append({"n": len(self.events), "at_us": round(at_s * 1e6), "event": event, **fields})
+        line = {"n": len(self.events), "at_us": round(at_s * 1e6), "event": event, **fields}
+        self.events.append(event_from(line))
         return self
 
 
@@ -42,8 +45,8 @@ def test_a_journal_cut_off_anywhere_is_explained(strategy, speculate):
             lines = explain(events[:cut], alive=alive)
             assert lines
             assert all(line and "\n" not in line for line in lines)
-            assert all(any(f"job {e['job']}" in line for line in lines) for e in events[:cut] if "job" in e)
-            resumed = {"n": cut, "at_us": 10**9, "event": "resumed"}
+            assert all(any(f"job {e.job}" in line for line in lines) for e in events[:cut] if e.job)
+            resumed = Resumed(n=cut, at_us=10**9)
             assert cut == 0 or explain([*events[:cut], resumed, *events[cut : cut + 5]])
 
 

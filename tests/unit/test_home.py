@@ -14,7 +14,9 @@ import qloom
 from qloom import call
 from qloom.errors import InputError, JournalError
 from qloom.journal import home
+from qloom.journal.events import Resumed, RunEnded, RunStarted
 from qloom.journal.file import FILE_NAME, Journal, read_events
+from tests.journals import as_lines
 
 
 class Stopwatch:
@@ -25,8 +27,8 @@ class Stopwatch:
 def make_run(**start):
     directory = home.new_run()
     journal = Journal(directory, Stopwatch())
-    journal.record("run_started", version=1, program="p", strategy="offload", world="local", jobs=1, **start)
-    journal.record("run_ended", state="done")
+    journal.record(RunStarted(version=1, program="p", strategy="offload", world="local", jobs=1, **start))
+    journal.record(RunEnded(state="done"))
     journal.close()
     return directory
 
@@ -135,12 +137,12 @@ def test_the_index_can_be_deleted_and_rebuilt(qloom_home):
 def test_runs_that_may_still_change_are_not_indexed(qloom_home):
     directory = home.new_run()
     journal = Journal(directory, Stopwatch())
-    journal.record("run_started", version=1, program="p", strategy="s", world="local", jobs=1)
+    journal.record(RunStarted(version=1, program="p", strategy="s", world="local", jobs=1))
     assert home.list_runs()[0]["state"] == "running"
-    journal.record("run_ended", state="failed")
+    journal.record(RunEnded(state="failed"))
     assert home.list_runs()[0]["state"] == "failed"
-    journal.record("resumed")
-    journal.record("run_ended", state="done")
+    journal.record(Resumed())
+    journal.record(RunEnded(state="done"))
     journal.close()
     assert home.list_runs()[0]["state"] == "done"
 
@@ -201,9 +203,9 @@ def test_writing_goes_on_after_a_torn_line():
     with open(directory / FILE_NAME, "ab") as file:
         file.write(b'{"n": 2, "at_us"')
     journal = Journal(directory, Stopwatch(), first=2)
-    journal.record("resumed")
+    journal.record(Resumed())
     journal.close()
-    assert [event["event"] for event in read_events(directory)] == ["run_started", "run_ended", "resumed"]
+    assert [event["event"] for event in as_lines(read_events(directory))] == ["run_started", "run_ended", "resumed"]
 
 
 @pytest.mark.parametrize("version", [2, 99, "new", None])
@@ -246,7 +248,7 @@ def test_a_resumed_program_is_given_the_same_parameters():
     whole = (outcome.directory / FILE_NAME).read_bytes()
     (outcome.directory / FILE_NAME).write_bytes(whole[: whole.index(b"returned")])
     start = read_events(outcome.directory)[0]
-    assert start["program"].endswith("test_home.py:sums")
+    assert start.program.endswith("test_home.py:sums")
     assert qloom.resume("last").result == outcome.result == [2, 3]
 
 

@@ -14,13 +14,14 @@ from qloom.load.workload import Hybrid, LoadJob
 from qloom.ports import Requirements
 from qloom.site import Qpu, Site
 from qloom.strategies.split import Split
+from tests.journals import as_lines
 
 ABOUT_LEASES = ("queued_ahead", "requested", "granted", "qpu_released", "released", "withdrawn")
 
 
 def story(events):
     """What happened to the leases of a run, in order."""
-    return [f"{event['event']} {event['lease']}" for event in events if event["event"] in ABOUT_LEASES]
+    return [f"{event['event']} {event['lease']}" for event in as_lines(events) if event["event"] in ABOUT_LEASES]
 
 
 def test_the_next_sub_job_is_queued_at_once_eligible_after_the_current_one_and_withdrawn_if_there_is_no_more_block():
@@ -37,7 +38,7 @@ def test_the_next_sub_job_is_queued_at_once_eligible_after_the_current_one_and_w
         "withdrawn j1.3",
         "released j1.2",
     ]
-    ahead = {event["lease"]: event["after"] for event in outcome.events if event["event"] == "queued_ahead"}
+    ahead = {event["lease"]: event["after"] for event in as_lines(outcome.events) if event["event"] == "queued_ahead"}
     assert ahead == {"j1.2": "j1.1", "j1.3": "j1.2"}
 
 

@@ -10,6 +10,8 @@ import pytest
 
 import qloom
 from qloom.errors import InputError
+from qloom.journal.event import event_from
+from qloom.journal.events import Resumed
 from qloom.journal.page import page
 from qloom.journal.rows import panel
 from qloom.journal.timeline import draw_timeline
@@ -25,7 +27,8 @@ def events_of(strategy, jobs=2, **parameters):
 
 
 def renamed(events, name):
-    return json.loads(json.dumps(events).replace('"name": "work"', f'"name": {json.dumps(name)}'))
+    lines = json.dumps([event.as_dict() for event in events]).replace('"name": "work"', f'"name": {json.dumps(name)}')
+    return [event_from(line) for line in json.loads(lines)]
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +121,7 @@ def test_any_journal_that_was_cut_off_can_be_drawn(tmp_path):
 
 def test_a_break_between_kill_and_resume_shows(tmp_path):
     events = events_of("offload")[:20]
-    resumed = {"n": 20, "at_us": events[-1]["at_us"] + 60_000_000, "event": "resumed"}
+    resumed = Resumed(n=20, at_us=events[-1].at_us + 60_000_000)
     draw_timeline([("resumed", [*events, resumed])], tmp_path / "resumed.svg")
     assert "killed, then resumed" in (tmp_path / "resumed.svg").read_text()
 

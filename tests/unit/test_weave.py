@@ -10,11 +10,13 @@ import qloom
 from qloom import delay, task
 from qloom.errors import InputError
 from qloom.journal.accounting import account, read_history
+from qloom.journal.event import event_from
 from qloom.journal.file import read_events
 from qloom.journal.forecast import Forecaster
 from qloom.ports import Prediction
 from qloom.site import Overheads, Site
 from qloom.strategies.weaving.share import EarlyShare
+from tests.journals import as_lines
 
 
 class StoppedClock:
@@ -28,7 +30,7 @@ class StoppedClock:
 def learned(*events: tuple[float, str, dict]) -> Forecaster:
     forecaster = Forecaster(StoppedClock())
     for at_s, event, fields in events:
-        forecaster.observe({"at_us": round(at_s * 1e6), "event": event, "job": "j1", **fields})
+        forecaster.observe(event_from({"at_us": round(at_s * 1e6), "event": event, "job": "j1", **fields}))
     return forecaster
 
 
@@ -67,14 +69,16 @@ def test_an_awaited_quantum_result_is_expected_as_soon_as_it_could_be_there():
     queued = {"work": "q2", "name": "quantum", "device": "qpu", "hold": "share"}
     forecaster = learned(
         (0.0, "quantum_queued", {**queued, "work": "q1"}),
-        (5.0, "quantum_started", {"work": "q1"}),
+        (5.0, "quantum_started", {"work": "q1", "device": "qpu"}),
         (25.0, "quantum_ended", {"work": "q1", "state": "done"}),
         (30.0, "quantum_queued", queued),
     )
     forecast = forecaster.of("j1")
     forecaster.clock.now_s = 60.0
     assert forecast.quantum_left_s().value == 20.0, "it is still queued: it may begin now"
-    forecaster.observe({"at_us": 60_000_000, "event": "quantum_started", "job": "j1", "work": "q2"})
+    forecaster.observe(
+        event_from({"at_us": 60_000_000, "event": "quantum_started", "job": "j1", "work": "q2", "device": "qpu"})
+    )
     forecaster.clock.now_s = 65.0
     assert forecast.quantum_left_s() == Prediction(15.0, 0.5)
     assert forecast.scaled(3.0).quantum_left_s() == Prediction(55.0, 0.5)
@@ -91,7 +95,7 @@ def test_spare_work_that_nobody_asked_for_lowers_the_trust_in_the_next():
     assert forecast.spare_use() == 1.0
     assert forecast.spare_ahead_s().value == 7.5
     for _ in range(2):
-        forecaster.observe({"at_us": 9_000_000, "event": "speculated", "job": "j1", "works": ["c", "d"]})
+        forecaster.observe(event_from({"at_us": 9_000_000, "event": "speculated", "job": "j1", "works": ["c", "d"]}))
     assert forecast.spare_use() == 3 / 5
 
 
@@ -112,14 +116,14 @@ SLOW = Site(overheads=Overheads(submit_s=4.0))
 
 
 def early_requests(events):
-    return [event for event in events if event["event"] == "requested" and "reason" in event]
+    return [event for event in as_lines(events) if event["event"] == "requested" and "reason" in event]
 
 
 def test_nodes_are_asked_for_before_the_result_is_there_and_the_journal_says_why():
     events = qloom.run(loop, strategy="weave", world="virtual", site=SLOW, in_memory=True).events
     early = early_requests(events)
     assert len(early) == 3, "nothing was known of the first quantum task"
-    ended_us = [event["at_us"] for event in events if event["event"] == "quantum_ended"]
+    ended_us = [event["at_us"] for event in as_lines(events) if event["event"] == "quantum_ended"]
     for request, at_us in zip(early, ended_us[1:], strict=True):
         assert request["at_us"] < at_us
     assert early[0]["reason"] == "a quantum result is expected in 4.0 s (confidence 0.50)"
@@ -147,7 +151,8 @@ def test_the_time_in_slurm_s_queue_is_a_wait_that_is_learned():
         (21.0, "granted", {"job": "j1", "lease": "j1.1", "nodes": ["n1"]}),
     ]
     forecaster = Forecaster(StoppedClock())
-    forecaster.learn([{"at_us": round(at_s * 1e6), "event": event, **fields} for at_s, event, fields in events])
+    lines = ({"at_us": round(at_s * 1e6), "event": event, **fields} for at_s, event, fields in events)
+    forecaster.learn([event_from(line) for line in lines])
     assert forecaster.of("j1").node_wait_s() == Prediction(20.0, 1 / 2)
 
 
@@ -172,7 +177,7 @@ def used_when_crowded(**parameters):
     outcome = qloom.run(
         classical_first, strategy="weave+task", world="virtual", site=CROWDED, in_memory=True, parameters=parameters
     )
-    requests = [event for event in outcome.events if event["event"] == "requested" and event["nodes"]]
+    requests = [event for event in as_lines(outcome.events) if event["event"] == "requested" and event["nodes"]]
     return account(read_history(outcome.events)), len(requests)
 
 
@@ -211,7 +216,7 @@ def test_useless_spare_work_is_no_longer_run():
             await job.quantum(delay(60.0))
 
     events = qloom.run(program, strategy="weave", world="virtual", in_memory=True).events
-    assert [event["spare"] for event in events if event["event"] == "task_started"] == [True, True]
+    assert [event["spare"] for event in as_lines(events) if event["event"] == "task_started"] == [True, True]
 
 
 def test_an_option_out_of_range_is_refused():

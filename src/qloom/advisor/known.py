@@ -8,7 +8,9 @@ from typing import Any, NamedTuple, Protocol
 
 from qloom.errors import TaskFailed
 from qloom.journal import home
-from qloom.journal.file import Event, read_events
+from qloom.journal.event import Event
+from qloom.journal.events import TaskStarted
+from qloom.journal.file import read_events, start_of
 from qloom.journal.replay import Memory, Past, recall
 from qloom.journal.results import ResultStore
 from qloom.model import QuantumWork, Work
@@ -138,7 +140,7 @@ def known_of(program: str, *runs: str) -> Known:
     pasts, all_events = [], []
     for name in names:
         events = read_events(home.find_run(name))
-        if not runs and events[0]["world"] == "virtual":
+        if not runs and start_of(events).world == "virtual":
             continue  # it took what was expected: nothing was measured
         past = read_profile(name)
         assert past is not None  # noqa: S101  it was named
@@ -152,7 +154,7 @@ def _seconds_by_name(all_events: Sequence[Sequence[Event]]) -> dict[str, float]:
     seconds: dict[str, list[float]] = {}
     for events in all_events:
         memory = recall(events)
-        names = {event["work"]: event["name"] for event in events if event["event"] == "task_started"}
+        names = {event.work: event.name for event in events if isinstance(event, TaskStarted)}
         for work, name in names.items():
             if work in memory.durations_us:
                 seconds.setdefault(name, []).append(memory.durations_us[work] / 1e6)

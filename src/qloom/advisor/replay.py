@@ -12,7 +12,8 @@ from qloom.advisor.known import Known, Replayed
 from qloom.advisor.trial import Trial, mean, run_trial, waits_of
 from qloom.errors import QloomError
 from qloom.journal.durations import human_s
-from qloom.journal.file import Event
+from qloom.journal.event import Event
+from qloom.journal.file import ended_as, start_of
 from qloom.journal.handed import since_handed_on
 from qloom.journal.replay import Past
 from qloom.plan import Plan, plan_of
@@ -44,8 +45,7 @@ class Instead:
 
 def instead(events: list[Event], directory: Path) -> Instead | None:
     """What another strategy would have cost; None if that cannot be told quickly."""
-    ended = events[-1].get("event") == "run_ended" and events[-1].get("state") == "done"
-    if not ended or len(events) > MOST_EVENTS or "," in events[0]["strategy"]:
+    if ended_as(events) != "done" or len(events) > MOST_EVENTS or "," in start_of(events).strategy:
         return None
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -55,7 +55,7 @@ def instead(events: list[Event], directory: Path) -> Instead | None:
 
 
 def _replay(events: list[Event], plan: Plan, past: Past | None) -> Instead | None:
-    if past is None or (plan.program.digest and plan.program.digest != events[0].get("program_digest")):
+    if past is None or (plan.program.digest and plan.program.digest != start_of(events).program_digest):
         return None
     on_slurm = plan.world == "slurm"  # elsewhere nobody else is there, and the jobs wait for each other again
     crowd = Waits(mean(waits_of(list(since_handed_on(events)))) if on_slurm else 0.0, drawn=False)

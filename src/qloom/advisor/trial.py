@@ -14,7 +14,9 @@ from qloom.advisor.known import Durations, Known
 from qloom.broker.inprocess import InProcessBroker
 from qloom.errors import QloomError
 from qloom.journal.accounting import account, read_history
-from qloom.journal.file import Event, Journal
+from qloom.journal.event import Event
+from qloom.journal.events import Granted, QuantumEnded, QuantumQueued, Requested, RunStarted
+from qloom.journal.file import Journal
 from qloom.journal.forecast import learn
 from qloom.journal.replay import recall
 from qloom.runner import Plan, run_job
@@ -68,7 +70,7 @@ async def _main(
     broker = InProcessBroker(devices, clock, cluster.overheads.queue_call_s + qpu_wait_s)
     journal = Journal(None, clock)
     assert journal.events is not None  # noqa: S101  it is in memory
-    journal.record("run_started", site=plan.site.as_dict())
+    journal.record(RunStarted(site=plan.site.as_dict()))
     await clock.sleep(MOMENT_S)  # who is there stands in line already
     learns = parse_strategy(plan.strategy)[0].wants_forecast
     forecaster = learn(journal, known.events if known is not None else ()) if learns else None
@@ -103,10 +105,10 @@ def waits_of(events: Sequence[Event]) -> list[float]:
     asked: dict[str, int] = {}
     waits_s = []
     for event in events:
-        if event["event"] == "requested" and event["nodes"] and not event.get("grow"):
-            asked[event["lease"]] = event["at_us"]
-        elif event["event"] == "granted" and event["lease"] in asked:
-            waits_s.append((event["at_us"] - asked.pop(event["lease"])) / 1e6)
+        if isinstance(event, Requested) and event.nodes and not event.grow:
+            asked[event.lease] = event.at_us
+        elif isinstance(event, Granted) and event.lease in asked:
+            waits_s.append((event.at_us - asked.pop(event.lease)) / 1e6)
     return waits_s
 
 
@@ -115,10 +117,10 @@ def _quantum_s(events: Sequence[Event]) -> list[float]:
     asked: dict[tuple[str, str], int] = {}
     took_s = []
     for event in events:
-        if event["event"] == "quantum_queued":
-            asked[event["job"], event["work"]] = event["at_us"]
-        elif event["event"] == "quantum_ended" and (event["job"], event["work"]) in asked:
-            took_s.append((event["at_us"] - asked.pop((event["job"], event["work"]))) / 1e6)
+        if isinstance(event, QuantumQueued):
+            asked[event.job, event.work] = event.at_us
+        elif isinstance(event, QuantumEnded) and (event.job, event.work) in asked:
+            took_s.append((event.at_us - asked.pop((event.job, event.work))) / 1e6)
     return took_s
 
 

@@ -12,6 +12,8 @@ from qloom.broker.core import QueueCore
 from qloom.broker.port import Session
 from qloom.broker.promise import DeviceSpec
 from qloom.errors import PayloadError, QuantumFailed
+from qloom.journal.event import Kept
+from qloom.journal.events import QuantumEnded, QuantumQueued, QuantumStarted
 from qloom.journal.file import Recorder
 from qloom.model import Payload, QpuHold, QuantumWork
 from qloom.ports import Clock
@@ -158,7 +160,7 @@ class InProcessBroker:
         result = self._results[task] = asyncio.get_running_loop().create_future()
         self._works[task] = (work, recorder, session.id if session else None)
         hold = session.hold.value if session else QpuHold.TASK.value
-        recorder.record("quantum_queued", work=work.id, name=work.payload.name, device=device, hold=hold)
+        recorder.record(QuantumQueued(work=work.id, name=work.payload.name, device=device, hold=hold))
         expected_s = self.devices[device].seconds(work.payload)
         self._handle(events.Submitted(task, device, session.id if session else None, expected_s))
         try:
@@ -179,7 +181,7 @@ class InProcessBroker:
 
     async def _execute(self, task: str, device: str) -> Any:
         work, recorder, _session = self._works[task]
-        recorder.record("quantum_started", work=work.id, device=device)
+        recorder.record(QuantumStarted(work=work.id, device=device))
         self._handle(events.Advanced(task, "executing"))
         return await self.devices[device].run(work)
 
@@ -197,14 +199,17 @@ class InProcessBroker:
             if result is not None and not result.done():
                 result.set_exception(failure)
         else:
-            self._ended(task, device, "done", result=recorder.keep(runner.result()), durable=True)
+            self._ended(task, device, "done", result=recorder.keep(runner.result()))
             if result is not None and not result.done():
                 result.set_result(runner.result())
         self._handle(events.Finished(task, ok=not runner.cancelled() and runner.exception() is None))
 
-    def _ended(self, task: str, device: str, state: str, **more: Any) -> None:
+    def _ended(
+        self, task: str, device: str, state: str, result: Kept | None = None, error: str | None = None
+    ) -> None:
         work, recorder, _session = self._works.pop(task)
-        recorder.record("quantum_ended", work=work.id, device=device, state=state, **more)
+        ended = QuantumEnded(work=work.id, device=device, state=state, result=result, error=error)
+        recorder.record(ended, durable=state == "done")
 
     def who_waits(self) -> list[str]:
         """One line for each session and each task that somebody waits for, in plain words."""

@@ -18,6 +18,7 @@ from qloom.aio import see_through
 from qloom.broker.client import BrokerClient, View
 from qloom.broker.port import Session
 from qloom.errors import PayloadError, QloomError, QuantumFailed
+from qloom.journal.events import QuantumEnded, QuantumQueued, QuantumStarted
 from qloom.journal.file import Recorder
 from qloom.model import QpuHold, QuantumWork, Sample
 
@@ -187,20 +188,20 @@ class RemoteBroker:
         task = await asyncio.shield(submitting)
         id, device = task["id"], task["device"]
         hold = session.hold if session is not None else QpuHold.TASK
-        recorder.record("quantum_queued", work=work.id, name=work.payload.name, device=device, hold=hold.value)
+        recorder.record(QuantumQueued(work=work.id, name=work.payload.name, device=device, hold=hold.value))
         try:
             view = await self._client.wait_begun(id)
             if view["executing_us"] is not None:
-                recorder.record("quantum_started", work=work.id, device=device)
+                recorder.record(QuantumStarted(work=work.id, device=device))
             result = _answer(work, await self._client.result(id))
         except QloomError as error:
-            recorder.record("quantum_ended", work=work.id, device=device, state="failed", error=str(error))
+            recorder.record(QuantumEnded(work=work.id, device=device, state="failed", error=str(error)))
             raise
         except asyncio.CancelledError:
-            recorder.record("quantum_ended", work=work.id, device=device, state="cancelled")
+            recorder.record(QuantumEnded(work=work.id, device=device, state="cancelled"))
             raise
         kept = recorder.keep(result)
-        recorder.record("quantum_ended", work=work.id, device=device, state="done", result=kept, durable=True)
+        recorder.record(QuantumEnded(work=work.id, device=device, state="done", result=kept), durable=True)
         return result
 
     async def _cancel(self, submitting: asyncio.Future[View]) -> None:

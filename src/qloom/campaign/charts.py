@@ -13,7 +13,7 @@ from qloom.campaign.rows import Result, Results
 from qloom.campaign.statistics import spread_of
 from qloom.errors import InputError
 from qloom.journal.accounting import read_history
-from qloom.journal.file import Event
+from qloom.journal.event import Event
 from qloom.journal.looks import GREY, INK, PALETTE
 from qloom.journal.picture import RC, WIDTH_IN
 

@@ -14,7 +14,8 @@ from qloom.campaign.plans import plan_for
 from qloom.campaign.store import Asked, Store
 from qloom.errors import JobError, JournalError
 from qloom.journal import home
-from qloom.journal.file import FILE_NAME, Event
+from qloom.journal.event import Event
+from qloom.journal.file import FILE_NAME
 from qloom.runner import Outcome, Plan, execute
 
 Piece = tuple[Cell, int, Plan | LoadPlan]  # a cell, which repeat of it, and what is run for it

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from qloom.journal.accounting import Account, History, Interval, account, read_history
-from qloom.journal.file import Event
+from qloom.journal.event import Event
+from qloom.journal.events import QuantumQueued, QuantumStarted
 from qloom.journal.measured import measured
 
 AS_PUBLISHED = "as_published_"  # before the name of a figure: counted as the paper counts
@@ -17,9 +18,9 @@ def figures_of(events: Sequence[Event], quirks: Sequence[str] = ()) -> dict[str,
         return under_load
     history = read_history(list(events))
     used = account(history)
-    nodes = history.start["site"]["nodes"]
+    nodes = history.start.site["nodes"]
     told = used.as_dict()
-    qpu_s = used.wall_s * max(1, len(history.start["site"]["qpus"]))
+    qpu_s = used.wall_s * max(1, len(history.start.site["qpus"]))
     return {
         **{name: value for name, value in told.items() if isinstance(value, float)},
         "node_s": told["node_s_held"],
@@ -37,7 +38,7 @@ def counted(figures: Mapping[str, float], figure: str) -> float:
 
 
 def _as_published(history: History, used: Account, quirks: Sequence[str]) -> dict[str, float]:
-    strategy = history.start["strategy"].partition("+")[0]
+    strategy = history.start.strategy.partition("+")[0]
     wall_s, node_s = used.wall_s, used.node_s_held
     if "baseline-double-is-a-sum" in quirks and strategy == "offload":
         wall_s = sum(_held_s(history, job) for job in history.jobs)
@@ -58,10 +59,10 @@ def _task_waits(events: Sequence[Event]) -> dict[str, float]:
     queued_us: dict[tuple[str, str], int] = {}
     waits_s = []
     for event in events:
-        if event["event"] == "quantum_queued":
-            queued_us[event["job"], event["work"]] = event["at_us"]
-        elif event["event"] == "quantum_started":
-            waits_s.append((event["at_us"] - queued_us[event["job"], event["work"]]) / 1e6)
+        if isinstance(event, QuantumQueued):
+            queued_us[event.job, event.work] = event.at_us
+        elif isinstance(event, QuantumStarted):
+            waits_s.append((event.at_us - queued_us[event.job, event.work]) / 1e6)
     mean_s = sum(waits_s) / len(waits_s) if waits_s else 0.0
     return {"task_wait_mean_s": round(mean_s, 6), "task_wait_max_s": max(waits_s, default=0.0)}
 

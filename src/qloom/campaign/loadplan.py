@@ -11,6 +11,7 @@ from pathlib import Path
 
 from qloom.campaign.workload import Workload
 from qloom.journal import home
+from qloom.journal.events import JobOver, Measured, RunEnded, RunStarted
 from qloom.journal.file import VERSION, Journal
 from qloom.journal.told import ToldClock
 from qloom.load.metrics import Metrics
@@ -62,16 +63,16 @@ class LoadPlan:
         clock = ToldClock()
         journal = Journal(directory, clock, durable=False)
         try:
-            journal.record(
-                "run_started", version=VERSION, qloom=__version__, program="workload",
+            journal.record(RunStarted(
+                version=VERSION, qloom=__version__, program="workload",
                 parameters=self.workload.model_dump(), strategy=self.strategy, options=self.options or None,
                 world=self.world, site=self.site.as_dict(), jobs=len(result.records), seed=self.seed,
-            )  # fmt: skip
+            ))  # fmt: skip
             for record in sorted(result.records, key=lambda record: (record.end_s, record.number)):
                 clock.set(round(record.end_s * 1e6))
-                journal.record("job_over", **record._asdict())
-            journal.record("measured", figures=figures_under_load(result.metrics))
-            journal.record("run_ended", state="failed" if result.errors else "done")
+                journal.record(JobOver(record=record._asdict()))
+            journal.record(Measured(figures=figures_under_load(result.metrics)))
+            journal.record(RunEnded(state="failed" if result.errors else "done"))
         finally:
             journal.close()
 

@@ -13,7 +13,8 @@ from qloom.campaign.statistics import spread_of
 from qloom.campaign.store import Asked, Store
 from qloom.errors import JournalError
 from qloom.journal import home
-from qloom.journal.file import Event, read_events
+from qloom.journal.event import Event
+from qloom.journal.file import read_events
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from qloom.advisor.known import Known, known_of
 from qloom.cli import running, values
 from qloom.errors import InputError, JournalError
 from qloom.journal import home
+from qloom.journal.events import QuantumEnded, TaskEnded
 from qloom.journal.file import read_events
 from qloom.plan import Plan, plan_of
 from qloom.programs.load import BUILT_IN, load_program
@@ -155,7 +156,7 @@ def _of_run(name: str) -> tuple[Plan, Known]:
             f"there is no program and no run {name!r}", hint="give file.py, a job file, a built-in, or see qloom runs"
         ) from None
     events = read_events(directory)
-    if not any(event["event"] in ("task_ended", "quantum_ended") for event in events):
+    if not any(isinstance(event, TaskEnded | QuantumEnded) for event in events):
         raise InputError(f"run {directory.name} has an empty history: no task of it has ended", hint="run it again")
     return replace(plan_of(events, directory.name), profile=None), known_of("", str(directory))
 

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from qloom.cli.progress import Progress
 from qloom.errors import InputError, JobError
-from qloom.journal.file import Event
+from qloom.journal.event import Event
 from qloom.site import read_site
 
 app = typer.Typer(

@@ -16,7 +16,9 @@ from rich.table import Table
 from qloom.cli import tables
 from qloom.journal import home
 from qloom.journal.accounting import read_history
-from qloom.journal.file import FILE_NAME, Event, has_writer, read_events
+from qloom.journal.event import Event
+from qloom.journal.events import RunStarted
+from qloom.journal.file import FILE_NAME, ended_as, has_writer, read_events, start_of
 from qloom.journal.handed import driver_job, handed_to
 from qloom.journal.measured import measured, require_jobs
 
@@ -84,21 +86,21 @@ def show(run: RunArgument = "last", as_json: Json = False, quiet: Quiet = False)
     directory = home.find_run(run)
     events = read_events(directory)
     if (figures := measured(events)) is not None:
-        _show_workload(directory, events[0], figures, as_json, quiet)
+        _show_workload(directory, start_of(events), figures, as_json, quiet)
         return
     total = tables.row(events, directory.name)
     jobs = [tables.row(events, directory.name, job) for job in read_history(events).jobs]
     if as_json:
-        print(json.dumps({**total, "per_job": jobs, "parameters": events[0]["parameters"]}))
+        print(json.dumps({**total, "per_job": jobs, "parameters": start_of(events).parameters}))
         return
     console = Console(highlight=False)
     if quiet:
         console.print(" ".join(f"{figure}={total[figure]}" for figure in tables.COLUMNS.values()), soft_wrap=True)
         return
-    start = events[0]
+    start = start_of(events)
     rows = [{**row, "job": row.get("job", "all")} for row in ([*jobs, total] if len(jobs) > 1 else jobs)]
     state = "" if total["state"] == "done" else f" ({total['state']})"
-    title = f"{os.path.basename(start['program'])} under {start['strategy']}, {start['world']}{state}"
+    title = f"{_title(start)}{state}"
     console.print(tables.figures_table(title, rows, first="job"))
     console.print(_waits(jobs))
     if (other := _instead(events, directory)) is not None:
@@ -106,18 +108,23 @@ def show(run: RunArgument = "last", as_json: Json = False, quiet: Quiet = False)
     console.print(f"journal: {directory / FILE_NAME}", markup=False, soft_wrap=True)
 
 
-def _show_workload(directory: Path, start: Event, figures: dict[str, float], as_json: bool, quiet: bool) -> None:
+def _title(start: RunStarted) -> str:
+    return f"{os.path.basename(start.program or '')} under {start.strategy}, {start.world}"
+
+
+def _show_workload(directory: Path, start: RunStarted, figures: dict[str, float], as_json: bool, quiet: bool) -> None:
     """A run that is a cluster under load."""
     from qloom.campaign.formats import HEADINGS
 
     console = Console(highlight=False)
     if as_json:
-        told = {name: start[name] for name in ("strategy", "world", "jobs", "parameters")}
+        fields = start.as_dict()
+        told = {name: fields[name] for name in ("strategy", "world", "jobs", "parameters")}
         print(json.dumps({"run": directory.name, **told, **figures}))
     elif quiet:
         console.print(" ".join(f"{figure}={value}" for figure, value in figures.items()), soft_wrap=True)
     else:
-        console.print(f"a workload of {start['jobs']} jobs, hybrid ones under {start['strategy']}", markup=False)
+        console.print(f"a workload of {start.jobs} jobs, hybrid ones under {start.strategy}", markup=False)
         table = Table(pad_edge=False, show_header=False, box=box.SIMPLE_HEAD)
         table.add_column(no_wrap=True)
         table.add_column(justify="right", no_wrap=True)
@@ -153,9 +160,9 @@ def explain(run: RunArgument = "last", as_json: Json = False) -> None:
 
     directory = home.find_run(run)
     events = read_events(directory)
-    epoch_us = events[0].get("epoch_us")
+    epoch_us = start_of(events).epoch_us
     alive, slurm_job = has_writer(directory), None
-    interrupted = events[-1].get("state") == "interrupted"
+    interrupted = ended_as(events) == "interrupted"
     if (id := handed_to(events) or (driver_job(events) if interrupted else None)) is not None:
         from qloom.worlds.slurm.submitted import look
 
@@ -184,8 +191,8 @@ def timeline(
     directory = home.find_run(run)
     events = read_events(directory)
     require_jobs(events, directory.name)
-    title = f"{os.path.basename(events[0]['program'])} under {events[0]['strategy']}, {events[0]['world']}"
-    draw_timeline([(events[0]["strategy"], events)], output, title=title)
+    start = start_of(events)
+    draw_timeline([(start.strategy, events)], output, title=_title(start))
     if not quiet:
         print(output)
 

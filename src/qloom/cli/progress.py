@@ -1,4 +1,4 @@
-"""What is going on, live, for a person at a terminal; read from the journal's events as they are written."""
+"""What is going on, live, for a person at a terminal: the fold of the journal's events as they are written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from qloom.journal.file import Event
+from qloom.journal.event import Event
+from qloom.journal.fold import JobState, RunState
+
+JOBS_SHOWN = 20
+ACTIVITIES_SHOWN = 3
 
 
 class Progress:
@@ -18,48 +22,30 @@ class Progress:
 
     def __init__(self, title: str) -> None:
         self._title = title
-        self._held: dict[str, int] = {}
-        self._doing: dict[str, dict[str, str]] = {}
-        self._done: dict[str, int] = {}
-        self._state: dict[str, str] = {}
+        self._run = RunState()
         self._began_s = time.monotonic()
 
     def __call__(self, event: Event) -> None:
         """Take note of an event."""
-        job = event.get("job")
-        if job is None:
-            return
-        doing = self._doing.setdefault(job, {})
-        self._held.setdefault(job, 0)
-        match event["event"]:
-            case "requested":
-                doing[event["lease"]] = "waits for resources"
-            case "granted" | "grown":
-                doing.pop(event["lease"], None)
-                self._held[job] += len(event["nodes"])
-            case "withdrawn":
-                doing.pop(event["lease"], None)
-            case "shrunk":
-                self._held[job] -= len(event["nodes"])
-            case "released":
-                self._held[job] = 0
-            case "task_started" | "quantum_queued":
-                doing[event["work"]] = event["name"]
-            case "quantum_started":
-                doing[event["work"]] = f"{doing.get(event['work'], '')} on {event['device']}"
-            case "task_ended" | "quantum_ended":
-                doing.pop(event["work"], None)
-                self._done[job] = self._done.get(job, 0) + (event["state"] == "done")
-            case "job_ended":
-                self._state[job] = event["state"]
+        self._run.apply(event)
 
     def __rich__(self) -> Text:
         lines = [f"{self._title}  {time.monotonic() - self._began_s:.0f} s"]
-        for job, doing in list(self._doing.items())[:20]:
-            what = self._state.get(job) or ", ".join(list(dict.fromkeys(doing.values()))[:3]) or "thinks"
-            nodes = f"{self._held[job]} {'node' if self._held[job] == 1 else 'nodes'}"
-            lines.append(f"  {job}  {nodes}, {self._done.get(job, 0)} tasks done, {what}")
+        for job in list(self._run.jobs.values())[:JOBS_SHOWN]:
+            held = len(job.nodes)
+            nodes = f"{held} {'node' if held == 1 else 'nodes'}"
+            lines.append(f"  {job.name}  {nodes}, {job.done_tasks} tasks done, {_activity(job)}")
         return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
+
+
+def _activity(job: JobState) -> str:
+    if job.ended is not None:
+        return job.ended.state
+    doing = ["waits for resources" for _ in job.requests]
+    doing += [task.name for task in job.tasks.values()]
+    doing += [task.name for task in job.queued.values()]
+    doing += [f"{job.names.get(work, '')} on {task.device}" for work, task in job.executing.items()]
+    return ", ".join(list(dict.fromkeys(doing))[:ACTIVITIES_SHOWN]) or "thinks"
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from qloom.broker.technologies import TECHNOLOGIES
 from qloom.cli import tables, values
 from qloom.cli.progress import shown
 from qloom.errors import InputError, QloomError
+from qloom.journal.file import start_of
 from qloom.programs.load import BUILT_IN, Program, load_program
 from qloom.resuming import resume as resume_run
 from qloom.runner import Outcome, Plan, execute
@@ -189,7 +190,7 @@ def resume(
     """Go on with a run that was interrupted or failed. What its journal holds is not run again."""
     with shown(f"resuming {run}", Console(stderr=True), not (as_json or quiet)) as progress:
         outcome = resume_run(run, listener=progress, driver=driver)
-    source = outcome.events[0]["program"]
+    source = start_of(outcome.events).program
     tell(outcome, as_json, quiet, load_program(source) if source in BUILT_IN else None)
 
 

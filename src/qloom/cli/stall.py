@@ -11,7 +11,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from qloom.errors import InputError, QloomError
@@ -71,31 +70,19 @@ def _look() -> tuple[Path, int] | None:
 
 def _who_waits(journal: Path, since_s: float, pause_s: float) -> list[str]:
     """What to say; nothing if work runs and has not done so for long, the run is over, or it is in virtual time."""
+    from qloom.journal.events import RunEnded
     from qloom.journal.explain import explain
-    from qloom.journal.file import read_events
+    from qloom.journal.file import read_events, start_of
+    from qloom.journal.fold import fold
 
     try:
         events = read_events(journal.parent)
     except QloomError:
         return []
-    if events[-1]["event"] == "run_ended" or events[0].get("world") == "virtual":
+    if isinstance(events[-1], RunEnded) or start_of(events).world == "virtual":
         return []
-    if since_s < TASK_PAUSES * pause_s and _runs(events):
+    if since_s < TASK_PAUSES * pause_s and fold(events).executes:
         return []
-    now_us = events[-1]["at_us"] + round(since_s * 1e6)
+    now_us = events[-1].at_us + round(since_s * 1e6)
     run = journal.parent.name
     return [f"qloom: nothing has happened for {since_s:.0f} s:", *explain(events, alive=True, now_us=now_us, run=run)]
-
-
-def _runs(events: Sequence[dict[str, object]]) -> bool:
-    """Whether a task or a quantum task executes: then it is clear what everybody waits for."""
-    running: dict[object, None] = {}
-    for event in events:
-        match event["event"]:
-            case "resumed":
-                running.clear()
-            case "task_started" | "quantum_started":
-                running[event.get("job"), event["work"]] = None
-            case "task_ended" | "quantum_ended":
-                running.pop((event.get("job"), event["work"]), None)
-    return bool(running)

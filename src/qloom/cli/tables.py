@@ -8,7 +8,9 @@ from rich import box
 from rich.table import Table
 
 from qloom.journal.accounting import Account, account, read_history
-from qloom.journal.file import Event
+from qloom.journal.event import Event
+from qloom.journal.events import JobEnded, JobSubmitted, Resumed, RunEnded
+from qloom.journal.file import start_of
 
 UNFINISHED = "unfinished"
 COLUMNS = {  # heading -> figure
@@ -23,17 +25,26 @@ COLUMNS = {  # heading -> figure
 
 def row(events: list[Event], run: str, job: str | None = None) -> dict[str, Any]:
     """One row of `--json`: what was run, how that ended, and all figures."""
-    start = events[0]
+    start = start_of(events)
     figures: Account = account(read_history(events), job)
-    told = {"strategy": start["strategy"], "world": start["world"], "jobs": start["jobs"], "run": run}
+    told = {"strategy": start.strategy, "world": start.world, "jobs": start.jobs, "run": run}
     return {**told, **({"job": job} if job else {}), "state": state_of(events, job), **figures.as_dict()}
 
 
 def state_of(events: list[Event], job: str | None = None) -> str:
     """How a run, or one job of it, ended last: done, failed, interrupted or handed on; `unfinished` if it did not."""
-    end, opening = ("run_ended", "resumed") if job is None else ("job_ended", "job_submitted")
-    own = [event for event in events if event["event"] in (end, opening) and job in (None, event.get("job"))]
-    return str(own[-1].get("state", UNFINISHED)) if own else UNFINISHED
+    state = UNFINISHED
+    for event in events:
+        match event:
+            case RunEnded() if job is None:
+                state = event.state
+            case JobEnded() if event.job == job:
+                state = event.state
+            case Resumed() if job is None:
+                state = UNFINISHED
+            case JobSubmitted() if event.job == job:
+                state = UNFINISHED
+    return state
 
 
 def without_figures(row: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from qloom.export.flow import identifier
-from qloom.journal.file import Event
+from qloom.journal.event import Event
+from qloom.journal.events import QuantumEnded, QuantumQueued, QuantumStarted, RunStarted, TaskEnded, TaskStarted
+from qloom.journal.file import start_of
 
 Entity = dict[str, Any]
 COMPLETED, FAILED = "http://schema.org/CompletedActionStatus", "http://schema.org/FailedActionStatus"
@@ -30,30 +32,30 @@ def reference(name: str) -> Entity:
     return {"@id": name}
 
 
-def time_of(start: Event, at_us: int) -> str:
+def time_of(start: RunStarted, at_us: int) -> str:
     """A time of the journal, as ISO 8601; virtual time begins with 1970."""
-    return datetime.fromtimestamp((start.get("epoch_us", 0) + at_us) / 1e6, UTC).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(((start.epoch_us or 0) + at_us) / 1e6, UTC).isoformat(timespec="milliseconds")
 
 
 def actions_of(events: list[Event]) -> Actions:
     """All tasks of a run, in the order of their ends."""
-    made = Actions()
-    begun: dict[tuple[str, str], Event] = {}
+    made, start = Actions(), start_of(events)
+    begun: dict[tuple[str, str], TaskStarted | QuantumStarted] = {}
     names: dict[tuple[str, str], str] = {}
     kinds: dict[str, str] = {}
     devices: dict[str, str] = {}
     for event in events:
-        key = (event.get("job", ""), event.get("work", ""))
-        if "name" in event:
-            names[key] = event["name"]
-        if event["event"] in STARTS:
-            begun[key] = event
-        elif event["event"] in ENDS and key in begun:
-            name = names.get(key, "task")
-            device = f"#device-{_label(devices, event['device'])}" if "device" in event else None
-            _add(made, events[0], begun.pop(key), event, name, _label(kinds, name), device)
+        if isinstance(event, TaskStarted | QuantumQueued):
+            names[event.job, event.work] = event.name
+        if isinstance(event, TaskStarted | QuantumStarted):
+            begun[event.job, event.work] = event
+        elif isinstance(event, TaskEnded | QuantumEnded) and (event.job, event.work) in begun:
+            name = names.get((event.job, event.work), "task")
+            on = event.device if isinstance(event, QuantumEnded) else None
+            device = f"#device-{_label(devices, on)}" if on is not None else None
+            _add(made, start, begun.pop((event.job, event.work)), event, name, _label(kinds, name), device)
     for place, (name, kind) in enumerate(kinds.items(), 1):
-        _describe(made, name, kind, place, str(events[0]["qloom"]))
+        _describe(made, name, kind, place, start.qloom)
     made.devices += [
         {"@id": f"#device-{label}", "@type": "IndividualProduct", "name": f"QPU {name}"}
         for name, label in devices.items()
@@ -69,23 +71,32 @@ def _label(labels: dict[str, str], name: str) -> str:
     return labels[name]
 
 
-def _add(made: Actions, start: Event, begun: Event, ended: Event, name: str, kind: str, device: str | None) -> None:
-    label = f"{ended['job']}-{ended['work']}-{ended['n']}"
+def _add(
+    made: Actions,
+    start: RunStarted,
+    begun: TaskStarted | QuantumStarted,
+    ended: TaskEnded | QuantumEnded,
+    name: str,
+    kind: str,
+    device: str | None,
+) -> None:
+    label = f"{ended.job}-{ended.work}-{ended.n}"
+    nodes = begun.nodes if isinstance(begun, TaskStarted) else []
     where = {"location": reference(device)} if device else {}
-    done = ended["state"] == "done"
+    done = ended.state == "done"
     action: Entity = {
         "@id": f"#action-{label}",
         "@type": "CreateAction",
-        "name": f"{name} of {ended['job']}" + (f" on {', '.join(begun['nodes'])}" if begun.get("nodes") else ""),
-        "description": f"{'quantum' if 'device' in ended else 'classical'} task {ended['work']}",
+        "name": f"{name} of {ended.job}" + (f" on {', '.join(nodes)}" if nodes else ""),
+        "description": f"{'quantum' if isinstance(ended, QuantumEnded) else 'classical'} task {ended.work}",
         "instrument": reference(f"#tool-{kind}"),
-        "startTime": time_of(start, begun["at_us"]),
-        "endTime": time_of(start, ended["at_us"]),
+        "startTime": time_of(start, begun.at_us),
+        "endTime": time_of(start, ended.at_us),
         "actionStatus": COMPLETED if done else FAILED,
         **where,
     }
     if not done:
-        action["error"] = ended.get("error") or ended["state"]
+        action["error"] = ended.error or ended.state
     control: Entity = {
         "@id": f"#control-{label}",
         "@type": "ControlAction",

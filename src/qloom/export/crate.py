@@ -17,7 +17,9 @@ from qloom.errors import InputError, QloomError
 from qloom.export.actions import Entity, actions_of, reference, time_of
 from qloom.export.folder import new_folder
 from qloom.journal import home
-from qloom.journal.file import FILE_NAME, Event, read_events
+from qloom.journal.event import Event
+from qloom.journal.events import JobEnded, RunEnded
+from qloom.journal.file import FILE_NAME, ended_as, read_events, start_of
 from qloom.programs.load import load_program
 from qloom.version import __version__
 
@@ -43,7 +45,7 @@ def write_crate(name: str, output: Path | None) -> Path:
     """Write the crate of a run; returns its folder."""
     run = home.find_run(name)
     events = read_events(run)
-    if events[-1]["event"] != "run_ended":
+    if not isinstance(events[-1], RunEnded):
         raise InputError(f"{run.name} has not ended", hint="qloom resume goes on with it")
     directory = new_folder(output or Path(f"crate-{run.name}"))
     graph = _Crate(run, events, directory).graph()
@@ -56,7 +58,7 @@ class _Crate:
     def __init__(self, run: Path, events: list[Event], directory: Path) -> None:
         self._run = run
         self._events = events
-        self._start = events[0]
+        self._start = start_of(events)
         self._directory = directory
         self._files: list[Entity] = []
 
@@ -65,29 +67,30 @@ class _Crate:
         start = self._start
         program = self._program()
         inputs, outputs = self._inputs(), self._outputs()
-        parameters = [_parameter(name, value) for name, value in start["parameters"].items()]
+        parameters = [_parameter(name, value) for name, value in start.parameters.items()]
         formal = [_formal(entity) for entity in (*parameters, *inputs)]
         results = [_formal(entity) for entity in outputs]
         journal = self._add(self._run / FILE_NAME, FILE_NAME, "application/jsonl", name="the journal of the run")
         self._streamflow_crates()
         tasks = actions_of(self._events)
         ended = self._events[-1]
+        state = ended_as(self._events)
         whole: Entity = {
             "@id": "#run",
             "@type": "CreateAction",
-            "name": f"run {self._run.name} of {start['program']} under {start['strategy']}",
+            "name": f"run {self._run.name} of {start.program} under {start.strategy}",
             "description": self._told(),
             "instrument": reference(program["@id"]),
             "object": [reference(entity["@id"]) for entity in (*parameters, *inputs)],
             "result": [reference(entity["@id"]) for entity in (*outputs, journal)],
             "startTime": time_of(start, 0),
-            "endTime": time_of(start, ended["at_us"]),
-            "actionStatus": _status(ended.get("state")),
+            "endTime": time_of(start, ended.at_us),
+            "actionStatus": _status(state),
             "agent": reference(QLOOM),
         }
-        if ended.get("state") != "done":
-            failed = [event["error"] for event in self._events if event["event"] == "job_ended" and "error" in event]
-            whole["error"] = failed[0]["message"] if failed else str(ended.get("state"))
+        if state != "done":
+            failed = [e.error for e in self._events if isinstance(e, JobEnded) and e.error is not None]
+            whole["error"] = failed[0]["message"] if failed else str(state)
         program["input"] = [reference(entity["@id"]) for entity in formal]
         program["output"] = [reference(entity["@id"]) for entity in results]
         program["step"] = [reference(step["@id"]) for step in tasks.steps]
@@ -95,7 +98,7 @@ class _Crate:
         organised: Entity = {
             "@id": "#organise",
             "@type": "OrganizeAction",
-            "name": f"qloom {start['qloom']}, strategy {start['strategy']}, world {start['world']}",
+            "name": f"qloom {start.qloom}, strategy {start.strategy}, world {start.world}",
             "instrument": reference(QLOOM),
             "object": [reference(control["@id"]) for control in tasks.controls],
             "result": reference("#run"),
@@ -107,7 +110,7 @@ class _Crate:
             self._descriptor(),
             self._root(program, mentions),
             *_profiles(),
-            _engine(start["qloom"]),
+            _engine(start.qloom),
             program,
             *self._language(program),
             *(entity for entity in self._files if entity is not program),
@@ -136,7 +139,7 @@ class _Crate:
             "@type": "Dataset",
             "name": f"qloom run {self._run.name}",
             "description": self._told(),
-            "datePublished": time_of(start, self._events[-1]["at_us"]),
+            "datePublished": time_of(start, self._events[-1].at_us),
             "license": "not stated",
             "conformsTo": [reference(profile) for profile in PROFILES],
             "hasPart": [reference(entity["@id"]) for entity in self._files],
@@ -146,13 +149,13 @@ class _Crate:
 
     def _told(self) -> str:
         start = self._start
-        jobs = f"{start['jobs']} {'job' if start['jobs'] == 1 else 'jobs'}"
-        where = f"{start['strategy']} in the {start['world']} world"
-        return f"{start['program']} under {where}, {jobs}, seed {start['seed']}"
+        jobs = f"{start.jobs} {'job' if start.jobs == 1 else 'jobs'}"
+        where = f"{start.strategy} in the {start.world} world"
+        return f"{start.program} under {where}, {jobs}, seed {start.seed}"
 
     def _program(self) -> Entity:
         """The program's file as the main entity; it must be there to be described."""
-        source = str(self._start["program"])
+        source = str(self._start.program)
         try:
             loaded = load_program(source)
             path = Path(source if source.endswith(".toml") else inspect.getfile(loaded.function))
@@ -162,7 +165,7 @@ class _Crate:
         entity["@type"] = ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"]
         del entity["encodingFormat"]
         entity["programmingLanguage"] = reference("#language")
-        entity["version"] = str(self._start.get("program_digest") or self._start["qloom"])
+        entity["version"] = str(self._start.program_digest or self._start.qloom)
         return entity
 
     def _language(self, program: Entity) -> list[Entity]:
@@ -171,13 +174,13 @@ class _Crate:
 
     def _inputs(self) -> list[Entity]:
         """Parameters that name files, and the files of a job file."""
-        given = self._start["parameters"]
+        given = self._start.parameters
         named = {name: Path(value) for name, value in given.items() if isinstance(value, str)}
         paths = {f"{name}/{path.name}": path for name, path in named.items() if path.is_file()}
-        if str(self._start["program"]).endswith(".toml"):
+        if str(self._start.program).endswith(".toml"):
             from qloom.export.jobfiles import input_files
 
-            paths |= input_files(Path(self._start["program"]), given)
+            paths |= input_files(Path(str(self._start.program)), given)
         return [self._add(path, f"inputs/{name}") for name, path in paths.items()]
 
     def _outputs(self) -> list[Entity]:

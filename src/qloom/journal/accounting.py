@@ -10,7 +10,30 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from qloom.journal.file import Event
+from qloom.journal.event import Event
+from qloom.journal.events import (
+    DriverReleased,
+    DriverStarted,
+    Granted,
+    Grown,
+    JobEnded,
+    JobSubmitted,
+    QpuReleased,
+    QuantumEnded,
+    QuantumQueued,
+    QuantumStarted,
+    QueuedAhead,
+    Released,
+    Requested,
+    Resumed,
+    RunEnded,
+    RunStarted,
+    Shrunk,
+    TaskEnded,
+    TaskStarted,
+    Withdrawn,
+)
+from qloom.journal.file import start_of
 from qloom.journal.handed import HANDED_ON, goes_on, since_handed_on
 
 DRIVER = "driver"  # the label of what a driver's own job holds beside the leases
@@ -64,7 +87,7 @@ class Account:
 class History:
     """A journal read as intervals."""
 
-    start: Event
+    start: RunStarted
     intervals: list[Interval] = field(default_factory=list)
     submitted_us: dict[str, int] = field(default_factory=dict)
     asked_us: dict[str, int] = field(default_factory=dict)  # when a job first asked for something
@@ -111,7 +134,7 @@ def account(history: History, job: str | None = None) -> Account:
         spare_node_s=sums["spare"],
         bounded_slowdown=max(1.0, turnaround_s / max(wall_s, BOUNDED_SLOWDOWN_S)),
     )
-    result.energy_j = _energy_j(history.start.get("site", {}).get("watts", {}), result)
+    result.energy_j = _energy_j(history.start.site.get("watts", {}), result)
     return result
 
 
@@ -169,102 +192,103 @@ class _Reader:
     """One pass over the events; what is open when a run was killed ends at the last event before that."""
 
     def __init__(self, events: list[Event]) -> None:
-        self.history = History(events[0])
+        self.history = History(start_of(events))
         self._open: dict[tuple[str, ...], Interval] = {}
         self._tasks: dict[tuple[str, str], list[tuple[str, ...]]] = {}  # (job, work) -> what is open of it
         self._requested: dict[tuple[str, str], int] = {}
         self._wants_nodes: dict[tuple[str, str], bool] = {}
         self._driver = _DriverJob()
-        last_us, before = 0, events[0]
+        last_us = 0
+        before: Event = events[0]
         for event in since_handed_on(events):
-            if event["event"] == "resumed":
+            if isinstance(event, Resumed):
                 self._end_all(last_us)
                 if not goes_on(before, event):
-                    self.history.gaps.append((last_us, event["at_us"]))
-            self._read(event, event["engine_us"] if "engine_us" in event else event["at_us"])
-            last_us, before = max(last_us, event["at_us"]), event
+                    self.history.gaps.append((last_us, event.at_us))
+            self._read(event, event.when_us)
+            last_us, before = max(last_us, event.at_us), event
         self._end_all(last_us)
         _keep_within_held(self.history.intervals)
 
     def _read(self, event: Event, at_us: int) -> None:
-        job = event.get("job", "")
-        match event["event"]:
-            case "job_submitted":
+        job = event.job
+        match event:
+            case JobSubmitted():
                 self.history.submitted_us[job] = at_us
-            case "job_ended":
+            case JobEnded():
                 self.history.ended_us[job] = at_us
-            case "queued_ahead":
+            case QueuedAhead():
                 self.history.asked_us.setdefault(job, at_us)
-            case "requested":
+            case Requested():
                 self.history.asked_us.setdefault(job, at_us)
-                self._requested[job, event["lease"]] = at_us
-                self._wants_nodes[job, event["lease"]] = event["nodes"] > 0
-            case "driver_started":
-                job = "j1" if self.history.start.get("jobs") == 1 else ""
-                self._driver = _DriverJob(job, event["nodes"], event.get("weight", 1.0), event.get("device"))
-                self._driver.kind = "qpu" if event.get("hold") == "whole" else "vqpu"
+                self._requested[job, event.lease] = at_us
+                self._wants_nodes[job, event.lease] = event.nodes > 0
+            case DriverStarted():
+                job = "j1" if self.history.start.jobs == 1 else ""
+                self._driver = _DriverJob(job, event.nodes, event.weight or 1.0, event.device)
+                self._driver.kind = "qpu" if event.hold == "whole" else "vqpu"
                 self._hold_for_driver(at_us)
-            case "driver_released":
-                self._driver.release(event.get("nodes", []), event.get("device"))
-                for resource in [*event.get("nodes", []), *filter(None, [event.get("device")])]:
+            case DriverReleased():
+                self._driver.release(event.nodes or [], event.device)
+                for resource in [*(event.nodes or []), *filter(None, [event.device])]:
                     self._end((DRIVER, resource), at_us)
-            case "run_ended":
-                if event.get("state") == HANDED_ON:  # its jobs wait for Slurm since they were submitted
+            case RunEnded():
+                if event.state == HANDED_ON:  # its jobs wait for Slurm since they were submitted
                     self.history.asked_us = self.history.submitted_us | self.history.asked_us
                 self._driver = _DriverJob()
                 for key in [key for key in self._open if key[0] == DRIVER]:
                     self._end(key, at_us)
-            case "granted" | "grown":
+            case Granted() | Grown():
                 self._granted(event, job, at_us)
-            case "withdrawn":
-                self._waited(job, event["lease"], at_us)
-            case "shrunk":
-                for node in event["nodes"]:
-                    self._end(("node", event["lease"], node), at_us)
+            case Withdrawn():
+                self._waited(job, event.lease, at_us)
+            case Shrunk():
+                for node in event.nodes:
+                    self._end(("node", event.lease, node), at_us)
                 self._hold_for_driver(at_us)
-            case "qpu_released":
-                self._end(("qpu", event["lease"]), at_us)
+            case QpuReleased():
+                self._end(("qpu", event.lease), at_us)
                 self._hold_for_driver(at_us)
-            case "released":
-                for key in [key for key, held in self._open.items() if held.label == event["lease"]]:
+            case Released():
+                for key in [key for key, held in self._open.items() if held.label == event.lease]:
                     self._end(key, at_us)
                 self._hold_for_driver(at_us)
-            case "task_started":
-                kind = "spare" if event.get("spare") else "task"
-                keys = self._tasks.setdefault((job, event["work"]), [])
-                for node in event["nodes"]:
-                    keys.append((kind, job, event["work"], node))
-                    self._begin(keys[-1], node, job, kind, at_us, event["name"])
-            case "task_ended":
-                for key in self._tasks.pop((job, event["work"]), ()):
-                    self._end(key, at_us, event["state"], event.get("seconds"))
-            case "quantum_queued":
+            case TaskStarted():
+                kind = "spare" if event.spare else "task"
+                keys = self._tasks.setdefault((job, event.work), [])
+                for node in event.nodes:
+                    keys.append((kind, job, event.work, node))
+                    self._begin(keys[-1], node, job, kind, at_us, event.name)
+            case TaskEnded():
+                for key in self._tasks.pop((job, event.work), ()):
+                    self._end(key, at_us, event.state, event.seconds)
+            case QuantumQueued():
                 self.history.asked_us.setdefault(job, at_us)
-                self._requested[job, event["work"]] = at_us
-                self._begin(("queued", job, event["work"]), event["device"], job, "queued", at_us, event["name"])
-                self._open["queued", job, event["work"]].hold = event["hold"]
-            case "quantum_started":
-                queued = self._open.pop(("queued", job, event["work"]))
+                self._requested[job, event.work] = at_us
+                self._begin(("queued", job, event.work), event.device, job, "queued", at_us, event.name)
+                self._open["queued", job, event.work].hold = event.hold
+            case QuantumStarted():
+                queued = self._open.pop(("queued", job, event.work))
                 waits = self.history.qpu_waits_us
-                waits[job] = waits.get(job, 0) + at_us - self._requested.pop((job, event["work"]))
-                self._begin(("quantum", job, event["work"]), event["device"], job, "quantum", at_us, queued.label)
-                self._open["quantum", job, event["work"]].hold = queued.hold
-            case "quantum_ended":
-                self._open.pop(("queued", job, event["work"]), None)
-                if ("quantum", job, event["work"]) in self._open:
-                    self._end(("quantum", job, event["work"]), at_us, event["state"])
+                waits[job] = waits.get(job, 0) + at_us - self._requested.pop((job, event.work))
+                self._begin(("quantum", job, event.work), event.device, job, "quantum", at_us, queued.label)
+                self._open["quantum", job, event.work].hold = queued.hold
+            case QuantumEnded():
+                self._open.pop(("queued", job, event.work), None)
+                if ("quantum", job, event.work) in self._open:
+                    self._end(("quantum", job, event.work), at_us, event.state)
 
-    def _granted(self, event: Event, job: str, at_us: int) -> None:
-        lease, gaps = event["lease"], self.history.gaps
+    def _granted(self, event: Granted | Grown, job: str, at_us: int) -> None:
+        lease, gaps = event.lease, self.history.gaps
         if gaps and at_us < gaps[-1][1]:  # a job that holds nodes already went on with it
             gaps[-1] = (gaps[-1][0], max(gaps[-1][0], at_us))
-        self._waited(job, lease, at_us, event.get("waited_for"))
-        for node in event["nodes"]:
+        self._waited(job, lease, at_us, event.waited_for if isinstance(event, Granted) else None)
+        for node in event.nodes:
             self._end((DRIVER, node), at_us)
             self._begin(("node", lease, node), node, job, "node", at_us, lease)
-        if device := event.get("device"):
+        if isinstance(event, Granted) and (device := event.device) is not None:
             self._end((DRIVER, device), at_us)
-            kind = "qpu" if event["hold"] == "whole" else "vqpu"
+            kind = "qpu" if event.hold == "whole" else "vqpu"
             self._begin(("qpu", lease), device, job, kind, at_us, lease)
 
     def _hold_for_driver(self, at_us: int) -> None:

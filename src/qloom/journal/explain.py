@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from qloom.journal.durations import human_s, human_us
-from qloom.journal.file import Event
+from qloom.journal.event import Event
+from qloom.journal.events import QuantumQueued, Requested, RunEnded, SlurmThrottled, TaskStarted
+from qloom.journal.fold import Break, JobState, RunState, fold
 from qloom.journal.handed import HANDED_ON, SlurmJob
-from qloom.journal.standing import Break, JobStanding, Standing, standing
 from qloom.journal.summary import candidates_in_words, ended_in_words, where_time_went
 
 NAMED_AT_MOST = 6
@@ -30,16 +31,16 @@ def explain(
     """
     if not events:
         return ["the journal is empty: the run was killed before it began"]
-    now = standing(events)
+    now = fold(events)
     handed_us = now.now_us
-    is_handed = now.ended is not None and now.ended.get("state") == HANDED_ON
+    is_handed = now.ended is not None and now.ended.state == HANDED_ON
     if now_us is not None and (is_handed or (now.ended is None and alive is not False)):
         now.now_us = max(now.now_us, now_us)
     lines = [_headline(now), *_breaks_in_words(now.breaks), *_throttled_in_words(events)]
     if is_handed and now.ended is not None:
-        return lines + _handed_in_words(now.ended["engine_id"], now.now_us - handed_us, slurm_job, run)
+        return lines + _handed_in_words(str(now.ended.engine_id), now.now_us - handed_us, slurm_job, run)
     if now.ended is not None:
-        lived_in = _driver_in_words(slurm_job) if now.ended.get("state") == "interrupted" else []
+        lived_in = _driver_in_words(slurm_job) if now.ended.state == "interrupted" else []
         return lines + where_time_went(events, now) + lived_in + _advice(now.ended, run)
     if alive is False:
         lines += _driver_in_words(slurm_job)
@@ -52,14 +53,14 @@ def explain(
     return lines
 
 
-def _headline(now: Standing) -> str:
+def _headline(now: RunState) -> str:
     start = now.start
-    count = start.get("jobs", 1)
-    program = (start.get("program") or "the program").rpartition("/")[2]  # a path would break the line anywhere
-    what = f"{program}, {_count(count, 'job')} under {start.get('strategy', 'an unknown strategy')}"
-    where = f"in world {start['world']}" if "world" in start else "in an unknown world"
+    count = start.jobs
+    program = (start.program or "the program").rpartition("/")[2]  # a path would break the line anywhere
+    what = f"{program}, {_count(count, 'job')} under {start.strategy or 'an unknown strategy'}"
+    where = f"in world {start.world}" if start.world else "in an unknown world"
     length = human_us(now.now_us)
-    state = now.ended.get("state", "over") if now.ended is not None else HANDED_ON
+    state = now.ended.state if now.ended is not None else HANDED_ON
     if state == HANDED_ON:
         return f"{what} {where}: {length} after it began"
     return f"{what} {where}: {'was interrupted' if state == 'interrupted' else state} after {length}"
@@ -81,10 +82,10 @@ def _breaks_in_words(breaks: Sequence[Break]) -> list[str]:
 
 def _throttled_in_words(events: Sequence[Event]) -> list[str]:
     """Said once, however many drivers had to be slowed down."""
-    first = next((event for event in events if event["event"] == "slurm_throttled"), None)
+    first = next((event for event in events if isinstance(event, SlurmThrottled)), None)
     if first is None:
         return []
-    since, most = human_us(first["at_us"]), f"{first['most_calls_per_s']:g}"
+    since, most = human_us(first.at_us), f"{first.most_calls_per_s:g}"
     return [f"at {since} it called Slurm too often; from then on it is held to {most} calls a second"]
 
 
@@ -107,27 +108,27 @@ def _driver_in_words(job: SlurmJob | None) -> list[str]:
     return [f"its driver lived in Slurm job {job.id}, which {job.words}"]
 
 
-def _advice(ended: Event, run: str) -> list[str]:
-    if ended.get("state") == "interrupted":
+def _advice(ended: RunEnded, run: str) -> list[str]:
+    if ended.state == "interrupted":
         return [f"what is done is kept; to go on: qloom resume {run}"]
-    if ended.get("state") == "failed":
+    if ended.state == "failed":
         return [f"what is done is kept; to try the rest again: qloom resume {run}"]
     return []
 
 
-def _job_lines(now: Standing, job: JobStanding) -> list[str]:
+def _job_lines(now: RunState, job: JobState) -> list[str]:
     who = f"job {job.name}"
     if job.ended is not None:
         return [ended_in_words(job)]
     lines = [_request_in_words(now, job, request) for request in job.requests.values()]
     lines += [_queued_in_words(now, job, task) for task in job.queued.values()]
     lines += [
-        f"{who} has {job.names.get(work, 'a quantum task')} executing on QPU {task['device']}"
-        f" (for {human_us(now.now_us - task['at_us'])})"
+        f"{who} has {job.names.get(work, 'a quantum task')} executing on QPU {task.device}"
+        f" (for {human_us(now.now_us - task.at_us)})"
         for work, task in job.executing.items()
     ]
-    firm = [task for task in job.tasks.values() if not task.get("spare")]
-    spare = [task for task in job.tasks.values() if task.get("spare")]
+    firm = [task for task in job.tasks.values() if not task.spare]
+    spare = [task for task in job.tasks.values() if task.spare]
     if firm:
         lines.append(f"{who} runs {_count(len(firm), 'task')}: {_tasks(now, firm)}")
     if not lines:
@@ -138,27 +139,27 @@ def _job_lines(now: Standing, job: JobStanding) -> list[str]:
         lines.append(f"{who} holds {_names(job.idle_nodes)} idle meanwhile")
     if job.went_without is not None and firm:
         request, at_us = job.went_without
-        asked = f"{_count(request['nodes'], 'more node' if request.get('grow') else 'node')}"
-        lines.append(f"{who} asked for {asked} and went on without after {human_us(at_us - request['at_us'])}")
+        asked = f"{_count(request.nodes, 'more node' if request.grow else 'node')}"
+        lines.append(f"{who} asked for {asked} and went on without after {human_us(at_us - request.at_us)}")
     return lines + candidates_in_words(job)
 
 
-def _request_in_words(now: Standing, job: JobStanding, request: Event) -> str:
-    waited = human_us(now.now_us - request["at_us"])
-    device, hold = request.get("device"), request.get("hold")
+def _request_in_words(now: RunState, job: JobState, request: Requested) -> str:
+    waited = human_us(now.now_us - request.at_us)
+    device, hold = request.device, request.hold
     wants_qpu = bool(device) and hold in ("whole", "share")
-    if request.get("grow"):
-        patience_s = (now.start.get("options") or {}).get("patience_s")
+    if request.grow:
+        patience_s = (now.start.options or {}).get("patience_s")
         bound = f" of {human_s(patience_s)}" if patience_s is not None else ""
-        more = _count(request["nodes"], "more node")
+        more = _count(request.nodes, "more node")
         what = f"job {job.name} waits up to its patience{bound} for {more}, {waited} so far"
     else:
-        things = [_count(request["nodes"], "node")] if request["nodes"] else []
+        things = [_count(request.nodes, "node")] if request.nodes else []
         things += [f"{'QPU' if hold == 'whole' else 'a share of QPU'} {device}"] if wants_qpu else []
         what = f"job {job.name} has waited {waited} for {' and '.join(things)}"
-    if now.start.get("world") == "slurm":  # others are in its line, of whom this journal knows nothing
-        return f"{what}: {request.get('engine_says', 'it stands in the queue of Slurm')}"
-    reasons = _node_reasons(now, request) if request["nodes"] else []
+    if now.start.world == "slurm":  # others are in its line, of whom this journal knows nothing
+        return f"{what}: {job.engine_reasons.get(request.lease, 'it stands in the queue of Slurm')}"
+    reasons = _node_reasons(now, request) if request.nodes else []
     reasons += _qpu_reasons(now, str(device), str(hold)) if wants_qpu else []
     ahead = _ahead(now, job, request)
     if ahead and not reasons:
@@ -166,17 +167,17 @@ def _request_in_words(now: Standing, job: JobStanding, request: Event) -> str:
     return f"{what}: {'; '.join(reasons) or 'it is free, and will be granted at the next turn'}"
 
 
-def _node_reasons(now: Standing, request: Event) -> list[str]:
-    holders = [(job.name, job.nodes) for job in now.jobs.values() if job.nodes and job.name != request["job"]]
-    own = now.jobs[request["job"]].nodes
-    free = now.start.get("site", {}).get("nodes", 0) - sum(len(nodes) for _, nodes in holders) - len(own)
-    if free >= (1 if request.get("grow") else request["nodes"]):
+def _node_reasons(now: RunState, request: Requested) -> list[str]:
+    holders = [(job.name, job.nodes) for job in now.jobs.values() if job.nodes and job.name != request.job]
+    own = now.jobs[request.job].nodes
+    free = now.start.site.get("nodes", 0) - sum(len(nodes) for _, nodes in holders) - len(own)
+    if free >= (1 if request.grow else request.nodes):
         return []
     reasons = [f"job {name} holds {_names(nodes)}" for name, nodes in holders]
     return reasons or ([f"it holds {_names(own)} itself"] if own else [])
 
 
-def _qpu_reasons(now: Standing, device: str, hold: str) -> list[str]:
+def _qpu_reasons(now: RunState, device: str, hold: str) -> list[str]:
     reasons = _away(now, device)
     reasons += [f"job {name} holds the whole QPU" for name in now.owners(device, "whole")]
     sharers = now.owners(device, "share")
@@ -185,15 +186,15 @@ def _qpu_reasons(now: Standing, device: str, hold: str) -> list[str]:
     return reasons
 
 
-def _shares(now: Standing, device: str) -> int:
+def _shares(now: RunState, device: str) -> int:
     return next((int(qpu.get("shares", 1)) for qpu in _qpus(now) if qpu.get("name") == device), 1)
 
 
-def _qpus(now: Standing) -> list[dict[str, Any]]:
-    return list(now.start.get("site", {}).get("qpus") or [])
+def _qpus(now: RunState) -> list[dict[str, Any]]:
+    return list(now.start.site.get("qpus") or [])
 
 
-def _away(now: Standing, device: str) -> list[str]:
+def _away(now: RunState, device: str) -> list[str]:
     """The site says when a device is away."""
     for qpu in _qpus(now):
         if qpu.get("name") == device:
@@ -206,43 +207,43 @@ def _away(now: Standing, device: str) -> list[str]:
     return []
 
 
-def _ahead(now: Standing, job: JobStanding, request: Event) -> list[str]:
+def _ahead(now: RunState, job: JobState, request: Requested) -> list[str]:
     """Jobs before it in the same line: a line is first come first served, one for nodes and one for each QPU."""
     return list(
         dict.fromkeys(
             f"job {name}"
             for name, other in now.requests()
-            if other["n"] < request["n"]
+            if other.n < request.n
             and name != job.name
-            and ((other["nodes"] and request["nodes"]) or other.get("device") == request.get("device"))
+            and ((other.nodes and request.nodes) or other.device == request.device)
         )
     )
 
 
-def _queued_in_words(now: Standing, job: JobStanding, task: Event) -> str:
-    device = task["device"]
-    what = f"job {job.name} has waited {human_us(now.now_us - task['at_us'])} for QPU {device}"
+def _queued_in_words(now: RunState, job: JobState, task: QuantumQueued) -> str:
+    device = task.device
+    what = f"job {job.name} has waited {human_us(now.now_us - task.at_us)} for QPU {device}"
     running = now.executing(device)
-    before = [name for name, other in now.queue(device) if other["n"] < task["n"]]
+    before = [name for name, other in now.queue(device) if other.n < task.n]
     owners = [name for name in now.owners(device, "whole") if name != job.name]
     reasons = _away(now, device) + [f"job {name} holds the whole QPU" for name in owners]
     if ahead := len(running) + len(before):
-        details = [f"{name} executing for {human_us(now.now_us - other['at_us'])}" for name, other in running]
+        details = [f"{name} executing for {human_us(now.now_us - other.at_us)}" for name, other in running]
         details += [f"{name} queued" for name in before]
         verb = "is" if ahead == 1 else "are"
         reasons.append(f"{_count(ahead, 'quantum task')} {verb} ahead of it ({_names(details)})")
     return f"{what}: {'; '.join(reasons) or 'it is next'}"
 
 
-def _in_between(now: Standing, job: JobStanding) -> str:
+def _in_between(now: RunState, job: JobState) -> str:
     """Nothing runs or waits by name: the program computes by itself, or a quantum block waits for its session."""
-    quantum = [call for call in job.calls.values() if call["kind"] == "quantum"]
+    quantum = [call for call in job.calls.values() if call.kind == "quantum"]
     if not quantum:
-        spare = any(task.get("spare") for task in job.tasks.values())
+        spare = any(task.spare for task in job.tasks.values())
         if job.calls and spare:
             return f"job {job.name} waits for the result of work that was begun as spare"
         if job.calls:
-            return f"job {job.name} is about to run {_names(list(job.calls.values())[-1]['names'])}"
+            return f"job {job.name} is about to run {_names(list(job.calls.values())[-1].names)}"
         return f"job {job.name} is between two phases, in the program's own code"
     for device in [str(qpu.get("name")) for qpu in _qpus(now)]:
         others = [name for name in now.owners(device, "whole") if name != job.name]
@@ -250,11 +251,11 @@ def _in_between(now: Standing, job: JobStanding) -> str:
         reasons = _away(now, device) + [f"job {name} uses it" for name in dict.fromkeys(others)]
         if reasons:
             return f"job {job.name} waits for a hold on QPU {device}: {'; '.join(reasons)}"
-    return f"job {job.name} is about to send {_names(quantum[-1]['names'])} to a QPU"
+    return f"job {job.name} is about to send {_names(quantum[-1].names)} to a QPU"
 
 
-def _tasks(now: Standing, tasks: list[Event]) -> str:
-    return _names([f"{t['name']} on {_names(t['nodes'])} (for {human_us(now.now_us - t['at_us'])})" for t in tasks])
+def _tasks(now: RunState, tasks: list[TaskStarted]) -> str:
+    return _names([f"{t.name} on {_names(t.nodes)} (for {human_us(now.now_us - t.at_us)})" for t in tasks])
 
 
 def _names(names: Sequence[str]) -> str:

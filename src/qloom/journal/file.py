@@ -11,19 +11,20 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from qloom.errors import JournalError
 from qloom.journal import owner
+from qloom.journal.event import Event, event_from
+from qloom.journal.events import RunEnded, RunStarted
 from qloom.journal.results import ResultStore, sync_directory
 from qloom.ports import Clock
 
 VERSION = 1
 FILE_NAME = "journal.jsonl"
 
-Event = dict[str, Any]
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 written: list[Path] = []  # the directory of the run that this process has written to last, if any
@@ -46,22 +47,21 @@ class Journal:
             for place in (directory, *directory.parents[:2]) if durable else ():  # QLOOM_HOME/runs/NAME
                 sync_directory(place)
 
-    def record(self, event: str, *, durable: bool = False, **fields: Any) -> None:
+    def record(self, event: Event, *, durable: bool = False, job: str = "") -> None:
         """Append one event; `durable` ones are on the disk before this returns, with all results named so far."""
-        line: Event = {"n": self._number, "at_us": self.clock.now_us(), "event": event}
-        line.update((name, value) for name, value in fields.items() if value is not None)
+        event.stamp(self._number, self.clock.now_us(), job)
         self._number += 1
         if self.events is not None:
-            self.events.append(line)
+            self.events.append(event)
         if self._file is not None:
             durable = durable and self._durable
             if durable:
                 self.results.sync()
-            os.write(self._file, _ENCODER.encode(line).encode() + b"\n")
+            os.write(self._file, _ENCODER.encode(event.as_dict()).encode() + b"\n")
             if durable:
                 os.fsync(self._file)
         for listener in self.listeners:
-            listener(line)
+            listener(event)
 
     def recorder(self, job: str) -> Recorder:
         """A writer for the events of one job."""
@@ -83,9 +83,9 @@ class Recorder:
         self._journal = journal
         self.job = job
 
-    def record(self, event: str, *, durable: bool = False, **fields: Any) -> None:
+    def record(self, event: Event, *, durable: bool = False) -> None:
         """Append one event of this job."""
-        self._journal.record(event, durable=durable, job=self.job, **fields)
+        self._journal.record(event, durable=durable, job=self.job)
 
     def keep(self, value: Any) -> dict[str, Any]:
         """Store a result; the returned value goes into an event."""
@@ -155,26 +155,35 @@ def read_events(directory: Path) -> list[Event]:
     events: list[Event] = []
     for place, line in enumerate(lines[:-1]):  # what follows the last line break is torn
         try:
-            event = json.loads(line)
-        except ValueError:
-            event = None
-        if (
-            not isinstance(event, dict)
-            or not isinstance(event.get("event"), str)
-            or type(event.get("at_us")) is not int
-        ):
-            raise JournalError(f"{path}, line {place + 1}: no event", hint="the journal was changed or damaged")
-        if not events:
-            _require_readable(path, event)  # before the rest: a newer version may write other lines
-        events.append(event)
-    if not events or events[0].get("event") != "run_started":
+            fields = json.loads(line)
+            if not events:
+                _require_readable(path, fields)  # before the rest: a newer version may write other lines
+            events.append(event_from(fields))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            hint = "the journal was changed or damaged"
+            raise JournalError(f"{path}, line {place + 1}: no event", hint=hint) from None
+    if not events or not isinstance(events[0], RunStarted):
         raise JournalError(f"{path} holds no run", hint="the run was killed before it began; run it again")
     return events
 
 
-def _require_readable(path: Path, first: Event) -> None:
+def _require_readable(path: Path, first: dict[str, Any]) -> None:
     version = first.get("version", 0)
     if not isinstance(version, int) or version > VERSION:
         raise JournalError(
             f"{path} has version {version}, this qloom reads up to {VERSION}", hint="use a newer qloom for this run"
         )
+
+
+def start_of(events: Sequence[Event]) -> RunStarted:
+    """The plan that a journal begins with."""
+    first = events[0] if events else None
+    if not isinstance(first, RunStarted):
+        raise JournalError("the journal holds no run", hint="the run was killed before it began; run it again")
+    return first
+
+
+def ended_as(events: Sequence[Event]) -> str | None:
+    """The state in which a run has ended; None if it has not, or was resumed since."""
+    last = events[-1]
+    return last.state if isinstance(last, RunEnded) else None

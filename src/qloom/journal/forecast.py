@@ -11,7 +11,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from qloom.journal.file import Event, Journal
+from qloom.journal.event import Event
+from qloom.journal.events import (
+    Called,
+    Claimed,
+    Granted,
+    JobEnded,
+    QuantumEnded,
+    QuantumQueued,
+    QuantumStarted,
+    Requested,
+    Returned,
+    Speculated,
+    TaskEnded,
+    TaskStarted,
+    WorkerStarted,
+)
+from qloom.journal.file import Journal
 from qloom.journal.handed import since_handed_on
 from qloom.ports import Clock, Prediction
 from qloom.ports import Forecast as ForecastPort
@@ -75,48 +91,48 @@ class Forecaster:
 
     def observe(self, event: Event) -> None:
         """Take one event in."""
-        if event["event"] == "worker_started" and event["node"] in self._nodes:  # else it is for a lane of a QPU
-            self._add("wait", "worker", round(event["seconds"] * 1e6))
-        if "job" not in event:
+        if isinstance(event, WorkerStarted) and event.node in self._nodes:  # else it is for a lane of a QPU
+            self._add("wait", "worker", round(event.seconds * 1e6))
+        if not event.job:
             return
-        state = self._states.setdefault(event["job"], _JobState())
-        at_us = event["at_us"]
-        match event["event"]:
-            case "task_started":
-                state.tasks[event["work"]] = (event["name"], at_us)
-                if not event.get("spare"):
-                    self._asked_for(state, event["work"], at_us)
-            case "task_ended":
-                name, since_us = state.tasks.pop(event["work"], ("", at_us))
-                if event["state"] == "done":
+        state = self._states.setdefault(event.job, _JobState())
+        at_us = event.at_us
+        match event:
+            case TaskStarted():
+                state.tasks[event.work] = (event.name, at_us)
+                if not event.spare:
+                    self._asked_for(state, event.work, at_us)
+            case TaskEnded():
+                name, since_us = state.tasks.pop(event.work, ("", at_us))
+                if event.state == "done":
                     self._add("task", name, at_us - since_us)
-            case "quantum_queued":
-                state.quantum[event["work"]] = (event["name"], None)
-            case "quantum_started":
-                state.quantum[event["work"]] = (state.quantum[event["work"]][0], at_us)
-            case "quantum_ended":
-                name, started_us = state.quantum.pop(event["work"], ("", None))
-                if event["state"] == "done" and started_us is not None:
+            case QuantumQueued():
+                state.quantum[event.work] = (event.name, None)
+            case QuantumStarted():
+                state.quantum[event.work] = (state.quantum[event.work][0], at_us)
+            case QuantumEnded():
+                name, started_us = state.quantum.pop(event.work, ("", None))
+                if event.state == "done" and started_us is not None:
                     self._add("quantum", name, at_us - started_us)
                     state.had_result = True
-            case "called" if event["kind"] == "quantum":
-                state.calls[event["call"]] = at_us
-            case "returned" if event["call"] in state.calls:
-                self._add("quantum", CALL, at_us - state.calls.pop(event["call"]))
-            case "called" if event["kind"] == "classical" and state.had_result:
+            case Called() if event.kind == "quantum":
+                state.calls[event.call] = at_us
+            case Returned() if event.call in state.calls:
+                self._add("quantum", CALL, at_us - state.calls.pop(event.call))
+            case Called() if event.kind == "classical" and state.had_result:
                 state.had_result = False
-                self._after_quantum = tuple(event["names"])
-            case "requested" if event["nodes"] and not event.get("grow"):
-                state.requests[event["lease"]] = at_us
-            case "granted" if event["lease"] in state.requests:
-                self._add("wait", "nodes", at_us - state.requests.pop(event["lease"]))
-                self._nodes.update(dict.fromkeys(event["nodes"]))
-            case "speculated":
+                self._after_quantum = tuple(event.names)
+            case Requested() if event.nodes and not event.grow:
+                state.requests[event.lease] = at_us
+            case Granted() if event.lease in state.requests:
+                self._add("wait", "nodes", at_us - state.requests.pop(event.lease))
+                self._nodes.update(dict.fromkeys(event.nodes))
+            case Speculated():
                 self._forget_offers(state)
-                state.offered.update(dict.fromkeys(event["works"], at_us))
-            case "claimed":
-                self._asked_for(state, event["work"], at_us)
-            case "job_ended":
+                state.offered.update(dict.fromkeys(event.works, at_us))
+            case Claimed():
+                self._asked_for(state, event.work, at_us)
+            case JobEnded():
                 self._forget_offers(state)
 
     def _asked_for(self, state: _JobState, work: str, at_us: int) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from qloom.journal.file import Event
+from qloom.journal.event import Event
+from qloom.journal.events import Requested, Resumed, RunEnded
 
 HANDED_ON = "handed on"  # the state of a run that a Slurm job goes on with
 
@@ -21,35 +22,32 @@ class SlurmJob:
 
 def handed_to(events: Sequence[Event]) -> str | None:
     """The Slurm job that goes on with a run or that its driver lives in; None if there is no such job."""
-    drivers = ("run_started", "resumed", "run_ended")
-    last = next(event for event in reversed(events) if event["event"] in drivers)
-    job: str | None = last.get("engine_id")
-    return job
+    return next((event.engine_id for event in reversed(events) if isinstance(event, Resumed | RunEnded)), None)
 
 
 def driver_job(events: Sequence[Event]) -> str | None:
     """The Slurm job that the last driver of a run lived in; None if it was not in one."""
-    last = next(event for event in reversed(events) if event["event"] in ("run_started", "resumed"))
-    job: str | None = last.get("engine_id")
-    return job
+    return next((event.engine_id for event in reversed(events) if isinstance(event, Resumed)), None)
 
 
-def goes_on(before: Event, resumed: Event) -> bool:
+def goes_on(before: Event | None, resumed: Resumed) -> bool:
     """Whether a run is resumed by the job that it was handed to: then it was not interrupted, it waited in line."""
-    return bool(before.get("state") == HANDED_ON and before["engine_id"] == resumed.get("engine_id"))
+    if not isinstance(before, RunEnded) or before.state != HANDED_ON:
+        return False
+    return before.engine_id == resumed.engine_id
 
 
 def since_handed_on(events: Iterable[Event]) -> Iterator[Event]:
     """The events, in which a job that Slurm went on with has made its first request when it was handed on."""
-    before: Event = {}
+    before: Event | None = None
     handed_us: int | None = None
     asked: list[str] = []
     for event in events:
-        told = event
-        if event["event"] == "resumed":
-            handed_us, asked = before["at_us"] if goes_on(before, event) else None, []
-        elif event["event"] == "requested" and handed_us is not None and event["job"] not in asked:
-            asked.append(event["job"])
-            told = {**event, "at_us": handed_us}
-        yield told
+        moved = event
+        if isinstance(event, Resumed):
+            handed_us, asked = before.at_us if before is not None and goes_on(before, event) else None, []
+        elif isinstance(event, Requested) and handed_us is not None and event.job not in asked:
+            asked.append(event.job)
+            moved = replace(event, at_us=handed_us)
+        yield moved
         before = event

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from qloom.errors import JournalError
-from qloom.journal.file import FILE_NAME, has_writer, read_events, written
+from qloom.journal.events import RunEnded
+from qloom.journal.file import FILE_NAME, has_writer, read_events, start_of, written
 from qloom.journal.handed import HANDED_ON, handed_to
 from qloom.journal.results import make_directories, write_atomically
 
@@ -171,9 +172,16 @@ def _describe(name: str) -> dict[str, Any]:
         events = read_events(runs_directory() / name)
     except JournalError as error:
         return {"run": name, "state": "unreadable", "error": error.message}
-    start = events[0]
-    row = {key: start.get(key) for key in ("program", "strategy", "world", "jobs", "created")}
-    state = events[-1].get("state", "failed") if events[-1]["event"] == "run_ended" else _while_open(name)
+    start = start_of(events)
+    row: dict[str, Any] = {
+        "program": start.program,
+        "strategy": start.strategy,
+        "world": start.world,
+        "jobs": start.jobs,
+        "created": start.created,
+    }
+    last = events[-1]
+    state = last.state if isinstance(last, RunEnded) else _while_open(name)
     if state in (HANDED_ON, "open"):
         row["slurm_job"] = handed_to(events)
     return {"run": name, "state": "submitted" if state == HANDED_ON else state, **row}

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qloom.journal.file import Event
+from qloom.journal.event import Event
+from qloom.journal.events import Called, QuantumEnded, QuantumStarted, ResultMissing, TaskEnded, TaskStarted
 from qloom.journal.results import ResultStore
 from qloom.model import QuantumWork, Work
 
@@ -16,7 +17,7 @@ class Memory:
     """What one job has done before. Empty for a new job."""
 
     results: dict[str, dict[str, Any]] = field(default_factory=dict)  # work id -> how its result was kept
-    calls: dict[str, Event] = field(default_factory=dict)  # call id -> the event that recorded it, in order
+    calls: dict[str, Called] = field(default_factory=dict)  # call id -> the event that recorded it, in order
     durations_us: dict[str, int] = field(default_factory=dict)  # work id -> how long it ran
     lost: dict[str, None] = field(default_factory=dict)  # works whose result was lost and has not been made again
 
@@ -36,21 +37,22 @@ def recall(events: Sequence[Event], job: str | None = None) -> Memory:
     memory = Memory()
     started: dict[tuple[str, str], int] = {}
     for event in events:
-        if job is not None and event.get("job") != job:
+        if job is not None and event.job != job:
             continue
-        match event["event"]:
-            case "called":
-                memory.calls[event["call"]] = event
-            case "task_started" | "quantum_started":
-                started[event["job"], event["work"]] = event["at_us"]
-            case "task_ended" | "quantum_ended" if event["state"] == "done":
-                memory.results.setdefault(event["work"], event["result"])
-                memory.lost.pop(event["work"], None)
-                begun_us = started.get((event["job"], event["work"]), event["at_us"])
-                took_us = round(event["seconds"] * 1e6) if "seconds" in event else event["at_us"] - begun_us
-                memory.durations_us.setdefault(event["work"], took_us)
-            case "result_lost":
-                memory.forget(event["work"])
+        match event:
+            case Called():
+                memory.calls[event.call] = event
+            case TaskStarted() | QuantumStarted():
+                started[event.job, event.work] = event.at_us
+            case TaskEnded() | QuantumEnded() if event.state == "done" and event.result is not None:
+                memory.results.setdefault(event.work, event.result)
+                memory.lost.pop(event.work, None)
+                begun_us = started.get((event.job, event.work), event.at_us)
+                seconds = event.seconds if isinstance(event, TaskEnded) else None
+                took_us = round(seconds * 1e6) if seconds is not None else event.at_us - begun_us
+                memory.durations_us.setdefault(event.work, took_us)
+            case ResultMissing():
+                memory.forget(event.work)
     return memory
 
 

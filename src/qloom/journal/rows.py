@@ -10,7 +10,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from qloom.journal.accounting import History, Interval, account, read_history
-from qloom.journal.file import Event
+from qloom.journal.event import Event
+from qloom.journal.events import (
+    Granted,
+    Grown,
+    JobEnded,
+    QuantumEnded,
+    QuantumQueued,
+    QuantumStarted,
+    Requested,
+    Resumed,
+    Withdrawn,
+)
 from qloom.journal.handed import since_handed_on
 
 STRIP_LANE = 0.34  # height of a thin bar; a row of a node or a QPU has height 1
@@ -74,7 +85,7 @@ def panel(run: Run) -> Panel:
     title, events = run
     history = read_history(list(events))
     waits = read_waits(events)
-    ends = {e["job"]: (e["at_us"] / 1e6, e["state"]) for e in events if e["event"] == "job_ended"}
+    ends = {e.job: (e.at_us / 1e6, e.state) for e in events if isinstance(e, JobEnded)}
     rows = [_row(name, name, history, ("node",), ("task", "spare")) for name in _node_names(history)]
     rows += _strip("waiting", waits.nodes, "waiting")
     for name in _qpu_names(history, waits):
@@ -83,7 +94,7 @@ def panel(run: Run) -> Panel:
         rows += _strip("vQPU shares", shares, "share")
         rows += _strip("waiting", waits.qpus.get(name, []), "waiting")
     gaps = [(begin / 1e6, end / 1e6) for begin, end in history.gaps if end > begin]
-    end_us = max((event["at_us"] for event in events), default=0)
+    end_us = max((event.at_us for event in events), default=0)
     return Panel(title, _note(history), rows, history.jobs, ends, gaps, end_us / 1e6)
 
 
@@ -99,14 +110,14 @@ def _note(history: History) -> str:
 def _node_names(history: History) -> list[str]:
     """Every node of a small site; of another, those that were used."""
     used = dict.fromkeys(i.resource for i in history.intervals if i.kind in ("node", "task", "spare"))
-    count = history.start.get("site", {}).get("nodes", 0)
+    count = history.start.site.get("nodes", 0)
     known = [f"n{number}" for number in range(1, count + 1)] if count <= NODES_SHOWN_IDLE else []
     strangers = [name for name in used if name not in known]
     return sorted(used, key=_by_number) if strangers else known
 
 
 def _qpu_names(history: History, waits: Waits) -> list[str]:
-    known = [qpu["name"] for qpu in history.start.get("site", {}).get("qpus", ())]
+    known = [qpu["name"] for qpu in history.start.site.get("qpus", ())]
     used = [i.resource for i in history.intervals if i.kind in ("qpu", "vqpu", "quantum")]
     return list(dict.fromkeys([*known, *used, *waits.qpus]))
 
@@ -171,19 +182,19 @@ def read_waits(events: Sequence[Event]) -> Waits:
 
     last_us = 0
     for event in since_handed_on(events):
-        at_us: int = event["at_us"]
-        job: str = event.get("job", "")
-        match event["event"]:
-            case "requested":
-                kind = "nodes" if event["nodes"] else "qpu"
-                open_waits[job, event["lease"]] = Interval(event.get("device", ""), job, kind, at_us, at_us)
-            case "quantum_queued":
-                open_waits[job, event["work"]] = Interval(event["device"], job, "qpu", at_us, at_us, event["name"])
-            case "granted" | "grown" | "withdrawn":
-                end(job, event["lease"], event.get("engine_us", at_us))
-            case "quantum_started" | "quantum_ended":
-                end(job, event["work"], at_us)
-            case "resumed":
+        at_us: int = event.at_us
+        job: str = event.job
+        match event:
+            case Requested():
+                kind = "nodes" if event.nodes else "qpu"
+                open_waits[job, event.lease] = Interval(event.device or "", job, kind, at_us, at_us)
+            case QuantumQueued():
+                open_waits[job, event.work] = Interval(event.device, job, "qpu", at_us, at_us, event.name)
+            case Granted() | Grown() | Withdrawn():
+                end(job, event.lease, event.when_us)
+            case QuantumStarted() | QuantumEnded():
+                end(job, event.work, at_us)
+            case Resumed():
                 for key in list(open_waits):
                     end(*key, last_us)
         last_us = max(last_us, at_us)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from qloom.journal.accounting import History, account, read_history
 from qloom.journal.durations import human_s, human_us
-from qloom.journal.file import Event
+from qloom.journal.event import Event
+from qloom.journal.fold import JobState, RunState
 from qloom.journal.rows import read_waits
-from qloom.journal.standing import JobStanding, Standing
 
 JOBS_ONE_BY_ONE = 8  # with more, the jobs are told together
 
@@ -25,7 +25,7 @@ SENTENCES = {
 }
 
 
-def where_time_went(events: Sequence[Event], now: Standing) -> list[str]:
+def where_time_went(events: Sequence[Event], now: RunState) -> list[str]:
     """Sentences for every job, or for all of them together if they are many."""
     history = read_history(list(events))
     waits = read_waits(events)
@@ -35,13 +35,13 @@ def where_time_went(events: Sequence[Event], now: Standing) -> list[str]:
         spans = _spans(history, job.name)
         spans["nodes"] = [(i.begin_us, i.end_us) for i in waits.nodes if i.job == job.name]
         spans["qpu"] = [(i.begin_us, i.end_us) for line in waits.qpus.values() for i in line if i.job == job.name]
-        ended_us = job.ended["at_us"] if job.ended is not None else now.now_us
+        ended_us = job.ended.at_us if job.ended is not None else now.now_us
         parts = divide(job.submitted_us, ended_us, spans)
         for kind, time_us in parts.items():
             together[kind] = together.get(kind, 0) + time_us
-        is_done = job.ended is not None and job.ended["state"] == "done"
+        is_done = job.ended is not None and job.ended.state == "done"
         if len(now.jobs) <= JOBS_ONE_BY_ONE or not is_done:
-            lines.append(ended_in_words(job) if job.ended else f"job {job.name} did not end")
+            lines.append(ended_in_words(job))
         if len(now.jobs) <= JOBS_ONE_BY_ONE:
             lines += _in_words(f"job {job.name}", parts) + _extras(history, job)
     if len(now.jobs) > JOBS_ONE_BY_ONE:
@@ -49,29 +49,29 @@ def where_time_went(events: Sequence[Event], now: Standing) -> list[str]:
     return lines
 
 
-def ended_in_words(job: JobStanding) -> str:
+def ended_in_words(job: JobState) -> str:
     """How a job ended."""
-    ended = job.ended or {}
-    took = human_us(ended.get("at_us", job.submitted_us) - job.submitted_us)
-    match ended.get("state"):
-        case "failed":
-            error = ended.get("error") or {}
-            hint = f" ({error['hint']})" if error.get("hint") else ""
-            return f"job {job.name} failed after {took}: {error.get('message', 'no reason is recorded')}{hint}"
-        case "interrupted":
-            return f"job {job.name} was interrupted after {took}"
+    if job.ended is None:
+        return f"job {job.name} did not end"
+    took = human_us(job.ended.at_us - job.submitted_us)
+    if job.ended.state == "failed":
+        error = job.ended.error or {}
+        hint = f" ({error['hint']})" if error.get("hint") else ""
+        return f"job {job.name} failed after {took}: {error.get('message', 'no reason is recorded')}{hint}"
+    if job.ended.state == "interrupted":
+        return f"job {job.name} was interrupted after {took}"
     return f"job {job.name} is done, {took} after its submission"
 
 
-def candidates_in_words(job: JobStanding) -> list[str]:
+def candidates_in_words(job: JobState) -> list[str]:
     """Which implementation was chosen where there were two, and why."""
     if not job.candidates:
         return []
-    classical = [event for event in job.candidates if event["choice"] == "classical"]
+    classical = [event for event in job.candidates if event.choice == "classical"]
     if not classical:
         return [f"job {job.name} chose the QPU over the classical stand-in {_times(len(job.candidates))}"]
     of_all = f"{len(classical)} of {len(job.candidates)} times" if len(job.candidates) > 1 else "once"
-    reason = classical[-1].get("reason") or "no reason is recorded"
+    reason = classical[-1].reason or "no reason is recorded"
     return [f"job {job.name} ran the classical stand-in instead of the QPU {of_all}: {reason}"]
 
 
@@ -111,7 +111,7 @@ def _in_words(who: str, parts: dict[str, int]) -> list[str]:
     ]
 
 
-def _extras(history: History, job: JobStanding) -> list[str]:
+def _extras(history: History, job: JobState) -> list[str]:
     used = account(history, job.name)
     idle_s = used.node_s_held - used.node_s_busy
     lines = []

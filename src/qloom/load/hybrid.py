@@ -12,7 +12,20 @@ from typing import Any
 from qloom.broker.inprocess import InProcessBroker
 from qloom.errors import AllocationEnded, QloomError
 from qloom.journal.accounting import History, account, read_history
-from qloom.journal.file import Event, Journal
+from qloom.journal.event import Event
+from qloom.journal.events import (
+    Claimed,
+    Granted,
+    QuantumQueued,
+    QuantumStarted,
+    Requested,
+    Resumed,
+    RunStarted,
+    TaskEnded,
+    TaskStarted,
+    Withdrawn,
+)
+from qloom.journal.file import Journal
 from qloom.journal.forecast import learn
 from qloom.load.line import Terms
 from qloom.load.records import JobRecord
@@ -80,7 +93,7 @@ class HybridJobs:
         self._attempts: dict[str, asyncio.Task[Any]] = {}
         self._expired: dict[str, bool] = {}  # jobs that are being ended at a time limit
         self._timeouts: dict[str, int] = {}  # how often a job was
-        self._start: Event = {"event": "run_started", "n": 0, "at_us": 0, "site": site.as_dict()}
+        self._start = RunStarted(n=0, site=site.as_dict())
         self._site_of = cache(lambda nodes: replace(site, nodes=nodes))
 
     def attach(self, world: VirtualWorld, broker: InProcessBroker) -> None:
@@ -139,7 +152,7 @@ class HybridJobs:
         for requeues in range(MOST_REQUEUES + 1):
             past = list(journal.events)
             if requeues:
-                journal.record("resumed")
+                journal.record(Resumed())
             self._expired.pop(name, None)
             attempt = self._attempts[name] = asyncio.ensure_future(
                 run_job(plan, job.number - 1, self._world, self._broker, journal, past=past, forecaster=forecaster)
@@ -172,7 +185,7 @@ class HybridJobs:
         now_us = self._world.clock.now_us()
         first_us = min((interval.begin_us for interval in history.intervals), default=now_us)
         submitted_us = history.submitted_us[f"j{job.number}"]
-        claimed = {event["work"]: True for event in events if event["event"] == "claimed"}
+        claimed = {event.work: True for event in events if isinstance(event, Claimed)}
         wasted_s, spare_until = 0.0, _spare_works(events)
         for interval in history.intervals:
             if interval.kind == "quantum":
@@ -195,10 +208,10 @@ def _spare_works(events: list[Event]) -> dict[tuple[str, int], str]:
     nodes: dict[str, list[str]] = {}
     ended = {}
     for event in events:
-        if event["event"] == "task_started":
-            nodes[event["work"]] = event["nodes"] if event.get("spare") else []
-        elif event["event"] == "task_ended":
-            ended.update({(node, event["at_us"]): event["work"] for node in nodes.pop(event["work"], ())})
+        if isinstance(event, TaskStarted):
+            nodes[event.work] = event.nodes if event.spare else []
+        elif isinstance(event, TaskEnded):
+            ended.update({(node, event.at_us): event.work for node in nodes.pop(event.work, ())})
     return ended
 
 
@@ -207,13 +220,13 @@ def _waits_for_qpu(events: list[Event]) -> list[Wanted]:
     since: dict[str, tuple[str, int]] = {}
     waits = []
     for event in events:
-        match event["event"]:
-            case "requested" if event.get("device"):
-                since[event["lease"]] = (event["device"], event["at_us"])
-            case "quantum_queued":
-                since[event["work"]] = (event["device"], event["at_us"])
-            case "granted" | "withdrawn" | "quantum_started":
-                begun = since.pop(event["work"] if event["event"] == "quantum_started" else event["lease"], None)
-                if begun is not None and event["at_us"] > begun[1]:
-                    waits.append(Wanted(begun[0], begun[1], event["at_us"], False))
+        match event:
+            case Requested() if event.device:
+                since[event.lease] = (event.device, event.at_us)
+            case QuantumQueued():
+                since[event.work] = (event.device, event.at_us)
+            case Granted() | Withdrawn() | QuantumStarted():
+                begun = since.pop(event.work if isinstance(event, QuantumStarted) else event.lease, None)
+                if begun is not None and event.at_us > begun[1]:
+                    waits.append(Wanted(begun[0], begun[1], event.at_us, False))
     return waits

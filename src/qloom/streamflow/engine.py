@@ -7,7 +7,6 @@ it, gives the result: the same as if the built-in engine had run it, or an error
 from __future__ import annotations
 
 import asyncio
-import platform
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from qloom.export.load import flow_of
 from qloom.export.places import USUAL, Places
 from qloom.export.records import FOLDER, OUTPUT
 from qloom.journal import home
+from qloom.journal.events import JobEnded, JobSubmitted, RunEnded
 from qloom.journal.file import Journal, read_events
 from qloom.journal.told import ToldClock
 from qloom.model import Task
@@ -100,9 +100,7 @@ class _Run:
     async def go(self, clock: Any) -> Outcome:
         """Run all jobs, and tell what came of it."""
         epoch_us = time.time_ns() // 1000 - clock.now_us()
-        start = self._plan.as_event()
-        start["created"] = time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(epoch_us / 1e6))
-        start |= {"epoch_us": epoch_us, "host": platform.node()}
+        start = self._plan.as_event().in_real_time(epoch_us)
         told = ToldClock(epoch_us)
         journal = Journal(self._directory, told)
         if self._listener is not None:
@@ -111,7 +109,7 @@ class _Run:
         errors: list[QloomError] = []
         state = "interrupted"
         try:
-            journal.record("run_started", durable=True, **start)
+            journal.record(start, durable=True)
             runs = [self._job(number, journal, told) for number in range(self._plan.jobs)]
             for ended in await _all(runs):
                 results.append(None if isinstance(ended, QloomError) else ended)
@@ -119,7 +117,7 @@ class _Run:
             state = "failed" if errors else "done"
         finally:
             told.set(time.time_ns() // 1000)
-            journal.record("run_ended", durable=True, state=state)
+            journal.record(RunEnded(state=state), durable=True)
             journal.close()
         return Outcome(self._directory.name, self._directory, results, errors, read_events(self._directory))
 
@@ -127,7 +125,7 @@ class _Run:
         name = f"j{number + 1}"
         recorder = journal.recorder(name)
         told.set(time.time_ns() // 1000)
-        recorder.record("job_submitted")
+        recorder.record(JobSubmitted())
         folder = self._directory / "streamflow" / name
         places = places_of(self._plan.site, self._plan.world, folder)
         seed = self._plan.seed + number
@@ -151,7 +149,7 @@ class _Run:
             told.set(time.time_ns() // 1000)
             state = "failed" if isinstance(error, JobError) else "interrupted"
             failure = error.as_dict() if isinstance(error, JobError) else None
-            recorder.record("job_ended", state=state, error=failure)
+            recorder.record(JobEnded(state=state, error=failure))
             if isinstance(error, JobError):
                 error.job = name
             raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,18 @@ from qloom.export.flow import Flow, Payload, identifier
 from qloom.export.records import Record, read_records
 from qloom.export.solve import read_answer, read_payload
 from qloom.journal.content import digest, payload_key
+from qloom.journal.event import Event
+from qloom.journal.events import (
+    Granted,
+    QuantumEnded,
+    QuantumQueued,
+    QuantumStarted,
+    Released,
+    Requested,
+    TaskEnded,
+    TaskStarted,
+    Withdrawn,
+)
 from qloom.journal.file import Recorder
 from qloom.journal.results import ResultStore
 from qloom.journal.told import ToldClock
@@ -25,7 +37,7 @@ from qloom.model import QpuHold
 from qloom.worlds.slurm.hostlist import expand
 
 Note = dict[str, Any]
-Told = tuple[int, int, str, dict[str, Any]]  # when, a rank for events of the same instant, the event, its fields
+Told = tuple[int, int, Event]  # when, a rank among events of the same instant, the event
 
 
 @dataclass
@@ -84,9 +96,9 @@ class Translator:
         """Write what there is."""
         events = [event for step in self._steps.values() for event in self._events(step)]
         self._steps.clear()
-        for at_us, _, name, fields in sorted(events, key=lambda event: event[:2]):
+        for at_us, _, event in sorted(events, key=lambda event: event[:2]):
             self._clock.set(at_us)
-            self._recorder.record(name, **fields)
+            self._recorder.record(event)
 
     def _new_notes(self) -> Iterator[Note]:
         if not self._log.exists():
@@ -135,20 +147,22 @@ class Translator:
             else [name for note in step.notes for text in note.get("nodes", ()) for name in expand(text)]
         )
         nodes = list(dict.fromkeys(nodes))
-        held = {"device": step.device, "hold": self._hold(step)} if step.device else {"hold": QpuHold.TASK.value}
+        hold = self._hold(step) if step.device else QpuHold.TASK.value
         events: list[Told] = []
         if not step.broker:
-            wanted = {"nodes": 0 if step.device else max(1, len(nodes)), **held}
-            events.append((first["at_us"], 0, "requested", {"lease": step.lease, **wanted}))
+            count = 0 if step.device else max(1, len(nodes))
+            asked = Requested(lease=step.lease, nodes=count, device=step.device, hold=hold)
+            events.append((first["at_us"], 0, asked))
         ran = granted or last.get("state") == "done"
         if ran and not step.broker:
-            got = {**held, "shares": self._shares} if step.device else {}
-            events.append((began_us, 1, "granted", {"lease": step.lease, "nodes": nodes, **got}))
+            lease = Granted(lease=step.lease, nodes=nodes)
+            if step.device:
+                lease = replace(lease, device=step.device, hold=hold, shares=self._shares)
+            events.append((began_us, 1, lease))
         work = self._quantum(step, began_us, last) if step.device else self._classical(step, began_us, last, nodes)
         events += work if ran or step.broker else []
         if not step.broker:
-            ending = "released" if ran else "withdrawn"
-            events.append((ended_us, 4, ending, {"lease": step.lease}))
+            events.append((ended_us, 4, Released(lease=step.lease) if ran else Withdrawn(lease=step.lease)))
         return events
 
     def _classical(self, step: _Step, began_us: int, last: Note, nodes: list[str]) -> list[Told]:
@@ -156,14 +170,14 @@ class Translator:
         for record in step.records:
             work = self._work(record.key)
             start_us, end_us = _within(record, began_us, last["at_us"])
-            events.append((start_us, 2, "task_started", {"work": work, "name": record.name, "nodes": nodes}))
-            events.append((end_us, 3, "task_ended", {"work": work, "state": "done", "result": record.result}))
+            events.append((start_us, 2, TaskStarted(work=work, name=record.name, nodes=nodes)))
+            events.append((end_us, 3, TaskEnded(work=work, state="done", result=record.result)))
         if last.get("state") != "done":
             work, name = self._work(digest("step", last["step"])), _name_of(last["step"])
             state = "failed" if last.get("state") == "failed" else "dropped"
             error = last.get("reason", "it did not end") if state == "failed" else None
-            events.append((began_us, 2, "task_started", {"work": work, "name": name, "nodes": nodes}))
-            events.append((last["at_us"], 3, "task_ended", {"work": work, "state": state, "error": error}))
+            events.append((began_us, 2, TaskStarted(work=work, name=name, nodes=nodes)))
+            events.append((last["at_us"], 3, TaskEnded(work=work, state=state, error=error)))
         return events
 
     def _quantum(self, step: _Step, began_us: int, last: Note) -> list[Told]:
@@ -172,14 +186,14 @@ class Translator:
         if answer and not step.broker:  # a device that a step holds is busy for a part of that time
             began_us, ended_us = _within(answer, began_us, ended_us)
         key = answer.key if answer else digest("step", last["step"])
-        told = {"work": self._work(key), "device": step.device}
+        work, device = self._work(key), step.device or ""
         state = "done" if answer else "failed" if last.get("state") == "failed" else "cancelled"
-        ended = {"state": state, "result": answer.result if answer else None, "error": last.get("reason")}
-        name = _name_of(last["step"])
+        result, error = answer.result if answer else None, last.get("reason")
+        queued = QuantumQueued(work=work, name=_name_of(last["step"]), device=device, hold=self._hold(step))
         return [
-            (queued_us, 2, "quantum_queued", {**told, "name": name, "hold": self._hold(step)}),
-            (began_us, 2, "quantum_started", told),
-            (ended_us, 3, "quantum_ended", {**told, **ended}),
+            (queued_us, 2, queued),
+            (began_us, 2, QuantumStarted(work=work, device=device)),
+            (ended_us, 3, QuantumEnded(work=work, device=device, state=state, result=result, error=error)),
         ]
 
     def _hold(self, step: _Step) -> str:

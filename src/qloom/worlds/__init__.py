@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qloom.errors import InputError
+from qloom.journal.event import Record
 
 if TYPE_CHECKING:  # workers and QPUs import what is beside this file: they start quickly
     from qloom.journal.replay import Past
@@ -26,7 +27,7 @@ class Surroundings:
     directory: Path | None  # of the run
     worker_set_up: dict[str, Any] = field(default_factory=dict)
     profile: Past | None = None
-    record: Callable[..., None] | None = None  # for events of the world itself, such as the start of a worker
+    record: Record | None = None  # for events of the world itself, such as the start of a worker
     driver: str = "here"  # where the driver lives: one of DRIVERS
 
 

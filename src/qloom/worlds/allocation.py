@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from qloom.aio import see_through
 from qloom.errors import NeedError, NodeLost, QloomError
+from qloom.journal.events import Grown, QpuReleased, Released, Requested, Shrunk, Withdrawn
 from qloom.model import Work
 from qloom.ports import Allocation as AllocationPort
 from qloom.ports import Lease, Request
@@ -190,7 +191,7 @@ class Allocation(AllocationPort):
         gone = [node for node in (*nodes, *self._idle) if node not in self.lease.nodes]
         self._idle = [node for node in self._idle if node in self.lease.nodes]
         if gone:
-            self._cluster.record("shrunk", lease=self.lease.id, nodes=gone, lost=True)
+            self._cluster.record(Shrunk(lease=self.lease.id, nodes=gone, lost=True))
 
     def _run_again(self, ticket: Ticket) -> None:
         """Put work whose node has failed first in line, and see that it has enough nodes."""
@@ -200,7 +201,7 @@ class Allocation(AllocationPort):
 
     def _ask_for_replacement(self, missing: int) -> None:
         self._replacing = self._cluster.request(missing, missing, lease=self.lease)
-        self._cluster.record("requested", lease=self.lease.id, nodes=missing, grow=True)
+        self._cluster.record(Requested(lease=self.lease.id, nodes=missing, grow=True))
         asyncio.ensure_future(self._replace(self._replacing))
 
     async def _replace(self, request: Request) -> None:
@@ -330,7 +331,7 @@ class Allocation(AllocationPort):
             await self.session.close()
             self.session = None
         engine_us = await self._world.free(self.lease)
-        self._cluster.record("released", lease=self.lease.id, engine_us=engine_us, reason=UNUSED)
+        self._cluster.record(Released(lease=self.lease.id, engine_us=engine_us, reason=UNUSED))
 
     def _come_back_for_work(self, nodes: int) -> None:
         for ticket in [ticket for ticket in self._waiting if ticket.work.task.nodes > nodes]:
@@ -380,7 +381,7 @@ class Allocation(AllocationPort):
 
     async def _grow_once(self, missing: int, within_s: float) -> bool:
         request = self._cluster.request(least_nodes=1, most_nodes=missing, lease=self.lease)
-        self._cluster.record("requested", lease=self.lease.id, nodes=missing, grow=True)
+        self._cluster.record(Requested(lease=self.lease.id, nodes=missing, grow=True))
         cancel = self._world.clock.deadline(within_s, lambda: self._world.withdraw(request))
         try:
             gained: int = await self._own(self._take_more(request), then=lambda: self._world.withdraw(request))
@@ -392,14 +393,15 @@ class Allocation(AllocationPort):
         gained = await self._world.more_nodes(request)
         if gained:
             self._cluster.record(
-                "grown",
-                lease=self.lease.id,
-                nodes=list(gained),
-                engine_us=self.lease.engine_us,
-                engine_id=self.lease.engine_id,
+                Grown(
+                    lease=self.lease.id,
+                    nodes=list(gained),
+                    engine_us=self.lease.engine_us,
+                    engine_id=self.lease.engine_id,
+                )
             )
         else:
-            self._cluster.record("withdrawn", lease=self.lease.id)
+            self._cluster.record(Withdrawn(lease=self.lease.id))
         self._idle.extend(gained)
         return len(gained)
 
@@ -432,7 +434,7 @@ class Allocation(AllocationPort):
         self._idle.extend(node for node in nodes if node in still_held)  # the engine refused
         given = [node for node in nodes if node not in still_held]
         if given:
-            self._cluster.record("shrunk", lease=self.lease.id, nodes=given, engine_us=engine_us)
+            self._cluster.record(Shrunk(lease=self.lease.id, nodes=given, engine_us=engine_us))
 
     def _keep_to_what_was_asked(self) -> None:
         """A task has ended: give idle nodes back if a scheduler wants them, and no task that waits needs them."""
@@ -466,7 +468,7 @@ class Allocation(AllocationPort):
             self.session = None
         device, shares = self.lease.device, self.lease.shares
         engine_us = await self._world.drop_qpu(self.lease)
-        self._cluster.record("qpu_released", lease=self.lease.id, device=device, shares=shares, engine_us=engine_us)
+        self._cluster.record(QpuReleased(lease=self.lease.id, device=device, shares=shares, engine_us=engine_us))
 
     async def release(self) -> None:
         """Give everything back once the work that it took on is done."""
@@ -485,7 +487,7 @@ class Allocation(AllocationPort):
                     await self.session.close()
                     self.session = None
                 engine_us = await self._world.free(self.lease)
-                self._cluster.record("released", lease=self.lease.id, engine_us=engine_us)
+                self._cluster.record(Released(lease=self.lease.id, engine_us=engine_us))
             self._cluster.allocations.remove(self)
         finally:
             if not self.released.done():

@@ -10,6 +10,7 @@ from typing import Any
 from qloom.aio import see_through
 from qloom.broker.port import BrokerPort, Session
 from qloom.errors import AllocationEnded, JobError, NeedError, QloomError, TaskFailed
+from qloom.journal.events import Granted, QueuedAhead, Released, Requested, TaskEnded, TaskStarted, Withdrawn
 from qloom.journal.file import Recorder
 from qloom.model import Need, QpuHold, Work
 from qloom.ports import Allocation as AllocationPort
@@ -62,10 +63,10 @@ class JobCluster(Cluster):
         request.spare = spare
         before = next((held for held in self.allocations if held is after), None)  # none: it has ended already
         if before is None:
-            self._record_request("requested", request, reason=reason)
+            self._record_request(request, reason)
         else:
             request.after = before.lease
-            self._record_request("queued_ahead", request, after=before.lease.id, reason=reason)
+            self._record_ahead(request, before, reason)
         cancel = None
         if within_s is not None:
             cancel = self.world.clock.deadline(within_s, lambda: self._withdraw(request))
@@ -86,15 +87,29 @@ class JobCluster(Cluster):
             if (allocation := await granting) is not None:
                 await allocation.release()
 
-    def _record_request(self, event: str, request: Request, **more: Any) -> None:
+    def _record_request(self, request: Request, reason: str | None = None) -> None:
         self.record(
-            event,
-            lease=request.id,
-            nodes=request.least_nodes,
-            device=request.device,
-            hold=request.qpu.value,
-            spare=request.spare or None,
-            **more,
+            Requested(
+                lease=request.id,
+                nodes=request.least_nodes,
+                device=request.device,
+                hold=request.qpu.value,
+                spare=request.spare,
+                reason=reason,
+            )
+        )
+
+    def _record_ahead(self, request: Request, after: Allocation, reason: str | None) -> None:
+        self.record(
+            QueuedAhead(
+                lease=request.id,
+                nodes=request.least_nodes,
+                device=request.device,
+                hold=request.qpu.value,
+                spare=request.spare,
+                after=after.lease.id,
+                reason=reason,
+            )
         )
 
     async def _grant(self, request: Request, before: Allocation | None) -> Allocation | None:
@@ -106,7 +121,7 @@ class JobCluster(Cluster):
             session = await self._open_session(request, lease.device, lease.engine_id) if lease.device else None
         except BaseException as failure:
             engine_us = await self.world.free(lease)  # nobody else knows of it yet
-            self.record("released", lease=lease.id, engine_us=engine_us)
+            self.record(Released(lease=lease.id, engine_us=engine_us))
             if isinstance(failure, asyncio.CancelledError):  # nobody cancels this one: the request was withdrawn
                 return None
             raise
@@ -118,23 +133,24 @@ class JobCluster(Cluster):
 
     def _record_grant(self, request: Request, lease: Lease | None) -> None:
         if lease is None:
-            self.record("withdrawn", lease=request.id)
+            self.record(Withdrawn(lease=request.id))
             return
         self.record(
-            "granted",
-            lease=lease.id,
-            nodes=list(lease.nodes),
-            device=lease.device,
-            hold=request.qpu.value if lease.device else None,
-            shares=lease.shares or None,
-            waited_for=request.waited_for,
-            engine_us=lease.engine_us,
-            engine_id=lease.engine_id,
+            Granted(
+                lease=lease.id,
+                nodes=list(lease.nodes),
+                device=lease.device,
+                hold=request.qpu.value if lease.device else None,
+                shares=lease.shares or None,
+                waited_for=request.waited_for,
+                engine_us=lease.engine_us,
+                engine_id=lease.engine_id,
+            )
         )
 
     async def ask_again(self, request: Request) -> Lease | None:
         """Wait in line for the nodes of an allocation that were given back; None if the request is withdrawn."""
-        self._record_request("requested", request)
+        self._record_request(request)
         lease = await self._wait_in_line(request)
         self._record_grant(request, lease)
         return lease
@@ -147,7 +163,7 @@ class JobCluster(Cluster):
         withdrawn_or_failed = granting.done() and (granting.exception() is not None or granting.result() is None)
         if not withdrawn_or_failed:
             await asyncio.wait([before.released])  # an engine may grant it before we have noted the end of the other
-            self._record_request("requested", request)
+            self._record_request(request)
         with self.unused.in_line(request):
             return await granting
 
@@ -255,12 +271,12 @@ class JobCluster(Cluster):
     async def execute(self, nodes: Sequence[str], work: Work, lease: Lease, spare: bool = False) -> Any:
         """Run a task in the world, with its beginning and its end in the journal."""
         self.unused.runs(work.id)
-        self.record("task_started", work=work.id, name=work.task.name, nodes=list(nodes), spare=spare or None)
+        self.record(TaskStarted(work=work.id, name=work.task.name, nodes=list(nodes), spare=spare))
         try:
             ran = await self.world.execute(nodes, work, lease)
             kept = self._recorder.keep(ran.result)
         except asyncio.CancelledError:
-            self.record("task_ended", work=work.id, state="dropped")
+            self.record(TaskEnded(work=work.id, state="dropped"))
             raise
         except Exception as error:
             failure: JobError = (
@@ -269,10 +285,10 @@ class JobCluster(Cluster):
                 else TaskFailed(f"task {work.task.name}: {error}")
             )
             failure.job = work.job
-            self.record("task_ended", work=work.id, state="failed", error=failure.message)
+            self.record(TaskEnded(work=work.id, state="failed", error=failure.message))
             self.unused.waits(work.id)  # whoever asked for it may have it run again
             raise failure from None
-        self.record("task_ended", work=work.id, state="done", result=kept, seconds=ran.seconds)
+        self.record(TaskEnded(work=work.id, state="done", result=kept, seconds=ran.seconds))
         return ran.result
 
     async def close(self) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from qloom.errors import TaskFailed
+from qloom.journal.event import Record
+from qloom.journal.events import WorkerStarted
 from qloom.model import CommandResult, Work
 from qloom.ports import Clock, Ran
 from qloom.worlds.process import TaskRaised, WorkerProcess
@@ -16,9 +18,7 @@ from qloom.worlds.process import TaskRaised, WorkerProcess
 class LocalWorkers:
     """Warm processes of this machine, each started when it is first asked for."""
 
-    def __init__(
-        self, clock: Clock, set_up: dict[str, Any], logs: Path | None, record: Callable[..., None] | None
-    ) -> None:
+    def __init__(self, clock: Clock, set_up: dict[str, Any], logs: Path | None, record: Record | None) -> None:
         self._clock = clock
         self._set_up = set_up
         self._logs = logs
@@ -40,13 +40,13 @@ class LocalWorkers:
             known.kill()
 
 
-def note_start(name: str, clock: Clock, record: Callable[..., None] | None) -> Callable[[asyncio.Future[Any]], None]:
+def note_start(name: str, clock: Clock, record: Record | None) -> Callable[[asyncio.Future[Any]], None]:
     """What a start costs is in the journal, so that virtual time can be given the same."""
     began_us = clock.now_us()
 
     def note(ready: asyncio.Future[Any]) -> None:
         if record is not None and not ready.cancelled() and ready.exception() is None:
-            record("worker_started", node=name, seconds=(clock.now_us() - began_us) / 1e6)
+            record(WorkerStarted(node=name, seconds=(clock.now_us() - began_us) / 1e6))
 
     return note
 

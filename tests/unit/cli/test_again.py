@@ -9,6 +9,7 @@ import pytest
 
 from qloom.journal import home
 from qloom.journal.file import FILE_NAME, read_events
+from tests.journals import as_lines
 from tests.unit.cli.typed import QUICK, refused, shell, write
 
 SETS_AND_DICTIONARIES = """
@@ -102,7 +103,7 @@ def test_last_is_one_run_for_all_strategies_of_a_comparison(cli):
     assert first["wall_s"] == second["wall_s"] == third["wall_s"]
     for row in said.json:
         start = read_events(home.find_run(row["run"]))[0]
-        assert home.find_run(start["profile"]).resolve() == measured.resolve(), "and it is the same when resumed"
+        assert home.find_run(start.profile).resolve() == measured.resolve(), "and it is the same when resumed"
 
 
 # Resuming
@@ -147,7 +148,7 @@ def changed(cli, argument, after=1000):
     cut(after)
     events = read_events(home.find_run("last"))
     write("changes.py", PROGRAM.format(task="work", argument=argument))
-    return events
+    return as_lines(events)
 
 
 def test_a_program_that_changed_is_refused_with_the_first_difference(cli):

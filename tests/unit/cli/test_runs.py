@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qloom.journal import home
+from qloom.journal.events import RunEnded, RunStarted
 from qloom.journal.file import Journal
 from qloom.journal.handed import HANDED_ON
 from tests.unit.cli.typed import refused
@@ -18,9 +19,9 @@ class Clock:
 def begin(**last):
     """The journal of a run, still open, that ends as told."""
     journal = Journal(home.new_run(), Clock())
-    journal.record("run_started", program="phases", strategy="offload", world="slurm", jobs=1)
+    journal.record(RunStarted(program="phases", strategy="offload", world="slurm", jobs=1))
     if last:
-        journal.record("run_ended", **last)
+        journal.record(RunEnded(**last))
     return journal
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from qloom.runner import Outcome
+from tests.journals import as_lines
 
 Recorded = tuple[str, Outcome]
 
@@ -83,7 +84,7 @@ def work_directory(outcome: Outcome, job: str = "j1") -> Path:
 
 
 def calls(outcome: Outcome) -> list[tuple[str, str]]:
-    return [(event["call"], event["names"][0]) for event in outcome.events if event["event"] == "called"]
+    return [(event["call"], event["names"][0]) for event in as_lines(outcome.events) if event["event"] == "called"]
 
 
 CANDIDATE = """

@@ -14,6 +14,7 @@ from qloom.jobfile.qubofile import read_qubo, write_sample
 from qloom.model import Sample
 from qloom.runner import run
 from qloom.site import Qpu, Site
+from tests.journals import as_lines
 from tests.unit.jobfile.examples import CANDIDATE, LONE_QUBO, calls, work_directory, write
 
 
@@ -64,12 +65,12 @@ def test_command_that_uses_the_device_itself(tmp_path: Path) -> None:
     site = Site(qpus=(Qpu(name="cold", technology="trapped-ion"),))
     outcome = run(path, site=site)
     assert outcome.result == {"iterations": 1, "converged": True, "value": "cold", "output": "."}
-    assert [event["device"] for event in outcome.events if event["event"] == "quantum_started"] == ["cold"]
+    assert [event["device"] for event in as_lines(outcome.events) if event["event"] == "quantum_started"] == ["cold"]
     virtual = run(path, site=site, world="virtual", profile=str(outcome.directory), in_memory=True)
     assert virtual.result == outcome.result
     without = run(path, site=site, world="virtual", in_memory=True)
     assert without.result["iterations"] == 3
-    assert without.events[-1]["at_us"] == 60_000
+    assert without.events[-1].as_dict()["at_us"] == 60_000
 
 
 def test_qubo_file_forms_agree() -> None:

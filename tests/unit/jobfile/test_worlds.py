@@ -12,6 +12,7 @@ from qloom.journal.file import FILE_NAME, read_events
 from qloom.programs.load import load_program
 from qloom.resuming import resume
 from qloom.runner import run
+from tests.journals import as_lines
 from tests.unit.jobfile.examples import (
     LOOP,
     LOOP_RESULT,
@@ -38,7 +39,7 @@ def test_virtual_time_runs_nothing_and_goes_to_the_limit(tmp_path: Path) -> None
     path = rising(tmp_path, LOOP.replace("expected_s = 0.01", "expected_s = 5"))
     outcome = run(path, world="virtual", in_memory=True)
     assert outcome.result == {"iterations": 4, "converged": False, "value": None, "output": "."}
-    assert outcome.events[-1]["at_us"] == 4 * 8_000_000
+    assert outcome.events[-1].as_dict()["at_us"] == 4 * 8_000_000
     assert outcome.notes == []
     (note,) = load_program(path).notes_on(outcome.results)
     assert "commands do not run in virtual time" in note
@@ -48,7 +49,7 @@ def test_virtual_time_runs_nothing_and_goes_to_the_limit(tmp_path: Path) -> None
 def test_unknown_payload_takes_the_time_of_the_device(tmp_path: Path) -> None:
     path = rising(tmp_path, LOOP.replace("expected_s = 0.01", "").replace("shots = 5", "shots = 1000"))
     outcome = run(path, world="virtual", in_memory=True)
-    assert outcome.events[-1]["at_us"] == pytest.approx(4 * (3 + 0.031 + 1000 * 86e-6) * 1e6)
+    assert outcome.events[-1].as_dict()["at_us"] == pytest.approx(4 * (3 + 0.031 + 1000 * 86e-6) * 1e6)
 
 
 @pytest.mark.parametrize("strategy", ["coschedule", "workflow", "malleable", "split"])
@@ -89,7 +90,9 @@ def test_phases_before_and_after_the_loop(tmp_path: Path) -> None:
 def test_tasks_of_a_phase_are_one_call(tmp_path: Path) -> None:
     second = '[[phase.task]]\nname = "second"\ncommand = ["true"]\n'
     outcome = run(write(tmp_path, one_task("true", more=second)), world="virtual", in_memory=True)
-    assert [event["names"] for event in outcome.events if event["event"] == "called"] == [["classical-1-1", "second"]]
+    assert [event["names"] for event in as_lines(outcome.events) if event["event"] == "called"] == [
+        ["classical-1-1", "second"]
+    ]
     assert outcome.result == {"iterations": 1, "converged": False, "value": None, "output": "."}
 
 
@@ -103,7 +106,7 @@ def test_resume_in_the_middle(recorded: Recorded, tmp_path: Path, ended: int, st
     _, whole = recorded
     directory = tmp_path / "copy"
     shutil.copytree(whole.directory or "", directory)
-    ends = [event for event in whole.events if event["event"] in ("task_ended", "quantum_ended")]
+    ends = [event for event in as_lines(whole.events) if event["event"] in ("task_ended", "quantum_ended")]
     lines = (directory / FILE_NAME).read_text().splitlines(keepends=True)
     (directory / FILE_NAME).write_text("".join(lines[: ends[ended - 1]["n"] + 1]))
     work = directory / "output" / "j1"
@@ -117,4 +120,4 @@ def test_resume_in_the_middle(recorded: Recorded, tmp_path: Path, ended: int, st
     assert (work / "ran.log").read_text().splitlines() == RAN[known:]
     for name in ("qubo.json", "sample.json", "score.json"):
         assert (work / name).read_bytes() == (work_directory(whole) / name).read_bytes()
-    assert read_events(directory)[-1]["state"] == "done"
+    assert read_events(directory)[-1].as_dict()["state"] == "done"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from qloom.errors import TaskFailed
+from qloom.journal.event import Record
 from qloom.model import Task, Work
 from qloom.mpi.launch import mpiexec, require_mpi, run_ranks
 from qloom.ports import Lease, Ran, Request, World
@@ -29,7 +30,7 @@ class LocalWorld(World):
     clock: RealClock
     worker_set_up: dict[str, Any]
     logs: Path | None = None
-    record: Callable[..., None] | None = None
+    record: Record | None = None
 
     def __post_init__(self) -> None:
         self.node_names = self.site.node_names

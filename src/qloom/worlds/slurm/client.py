@@ -12,9 +12,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from qloom.errors import InputError, JobError
+from qloom.journal.event import Event, Record
+from qloom.journal.events import SlurmAnswers, SlurmSilent, SlurmThrottled
 from qloom.mpi.launch import clean_environment
 from qloom.site import Slurm
 from qloom.worlds.slurm import completion
@@ -94,12 +95,12 @@ class Client:
 
     def __init__(
         self,
-        record: Callable[..., None] | None = None,
+        record: Record | None = None,
         within: Path | None = None,
         most_calls_per_s: float = Slurm.most_calls_per_s,
     ) -> None:
         self._record = record
-        throttled = partial(self._tell, "slurm_throttled", most_calls_per_s=most_calls_per_s)
+        throttled = partial(self._note, SlurmThrottled(most_calls_per_s=most_calls_per_s))
         self._pace = Pace(most_calls_per_s, throttled)
         self._down_since: float | None = None
         self._library: str | None = None  # Slurm's own; "" if it is not found
@@ -159,18 +160,18 @@ class Client:
         self.was_silent = True
         if self._down_since is None:
             self._down_since = asyncio.get_running_loop().time()
-            self._tell("slurm_silent", complaint=complaint)
+            self._note(SlurmSilent(complaint=complaint))
 
     def note_answer(self) -> None:
         """The controller answers; if it did not before, the journal keeps for how long."""
         if self._down_since is not None:
             seconds = asyncio.get_running_loop().time() - self._down_since
             self._down_since = None
-            self._tell("slurm_answers", seconds=round(seconds, 3))
+            self._note(SlurmAnswers(seconds=round(seconds, 3)))
 
-    def _tell(self, event: str, **fields: Any) -> None:
+    def _note(self, event: Event) -> None:
         if self._record is not None:
-            self._record(event, **fields)
+            self._record(event)
 
     async def jobs(self, *ids: str) -> list[Row]:
         """These jobs (or all of this user's), ended ones included as long as the controller remembers them."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from qloom.journal.accounting import Interval, read_history
+from qloom.journal.events import Reaped
 from qloom.journal.file import read_events
 from qloom.model import QpuHold
 from qloom.ports import Lease, World
@@ -35,7 +36,7 @@ def make(surroundings: Surroundings, clock: RealClock) -> World:
         logs.mkdir(mode=0o700, exist_ok=True)
     leaked = [row.id for row in reap()]
     if leaked and record is not None:
-        record("reaped", engine_ids=leaked)
+        record(Reaped(engine_ids=leaked))
     run = f"memory-{os.getpid()}" if directory is None else directory.name
     past = [] if directory is None else read_history(read_events(directory)).intervals
     facts = read_facts(surroundings.site)

@@ -10,6 +10,8 @@ import time
 from collections.abc import Awaitable
 from typing import Any
 
+from qloom.journal.event import Event
+from qloom.journal.events import WorkerStarted
 from qloom.model import Work, call
 from qloom.ports import Lease, Request
 from qloom.site import Overheads, Site
@@ -33,9 +35,9 @@ def measure(site: Site, *modules: str, rounds: int = ROUNDS) -> Overheads:
 async def _measure(site: Site, modules: tuple[str, ...], rounds: int) -> Overheads:
     starts_s: list[float] = []
 
-    def record(event: str, **fields: Any) -> None:
-        if event == "worker_started":
-            starts_s.append(fields["seconds"])
+    def record(event: Event) -> None:
+        if isinstance(event, WorkerStarted):
+            starts_s.append(event.seconds)
 
     set_up = {"path": [entry for entry in sys.path if entry], "programs": {}, "preload": list(modules)}
     world = SlurmWorld(site, read_facts(site), RealClock(), own_tag("measure"), set_up, record=record)

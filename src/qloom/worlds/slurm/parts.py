@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from qloom.journal.event import Record
 from qloom.ports import Clock
 from qloom.worlds.process import WorkerDied
 from qloom.worlds.slurm.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Client, controller_is_down
@@ -53,7 +54,7 @@ class StepWorkers:
         set_up: dict[str, Any],
         logs: Path,
         python: str,
-        record: Callable[..., None] | None,
+        record: Record | None,
     ) -> None:
         self._client = client
         self._clock = clock

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from qloom.errors import QloomError
+from qloom.journal.event import Event
+from qloom.journal.events import LookFailed, StillWaits
 from qloom.ports import Request
 from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.parts import Part
@@ -29,7 +31,7 @@ class Watch:
         poll_s: float,
         asking: Mapping[str, tuple[Request, Asked]],
         held: Mapping[str, list[Part]],
-        tell: Callable[..., None],
+        note: Callable[[str, Event], None],
         qpu_is_away: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._client = client
@@ -37,7 +39,7 @@ class Watch:
         self._qpu_is_away = qpu_is_away
         self._asking = asking
         self._held = held
-        self._tell = tell
+        self._note = note
         self._names: dict[str, bool] = {}  # of all jobs that this driver has asked for
         self._looking = asyncio.ensure_future(self._look())
 
@@ -58,7 +60,7 @@ class Watch:
             try:
                 await self._look_once()
             except QloomError as error:  # the next look may be luckier
-                self._tell("watch", "look_failed", complaint=error.message)
+                self._note("watch", LookFailed(complaint=error.message))
 
     async def _look_once(self) -> None:
         rows = await self._client.jobs()
@@ -78,8 +80,9 @@ class Watch:
             reason, for_qpu = "ReqNodeNotAvail", True  # Slurm does not always tell it from a QPU that others hold
         if request.device is not None and request.least_nodes:
             request.waited_for = request.device if for_qpu else "nodes"
-        told: dict[str, Any] = {"engine_id": short.whole, "reason": reason_in_words(reason)}
-        self._tell(request.id, "still_waits", job=request.job, lease=(request.lease or request).id, **told)
+        lease = (request.lease or request).id
+        waits = StillWaits(job=request.job, lease=lease, engine_id=short.whole, reason=reason_in_words(reason))
+        self._note(request.id, waits)
 
     async def release_strays(self) -> None:
         """A controller that was killed may bring back jobs that were cancelled just before: cancel them again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,8 @@ from typing import Any
 
 from qloom.aio import see_through
 from qloom.errors import AllocationEnded, JobError, NodeLost, TaskFailed
+from qloom.journal.event import Event, Record
+from qloom.journal.events import AllocationTaken, DriverReleased, DriverStarted, NodesLost, ResizeRefused, SlurmCalls
 from qloom.model import Task, Work
 from qloom.mpi.launch import require_mpi, run_ranks, srun
 from qloom.ports import Lease, Request, World
@@ -58,7 +60,7 @@ class SlurmWorld(World):
     tag: Tag
     worker_set_up: dict[str, Any]
     logs: Path | None = None  # none: they go when the run ends
-    record: Callable[..., None] | None = None
+    record: Record | None = None
     used_node_s: float = 0.0  # of the ceilings, before the run was resumed
     used_qpu_s: float = 0.0
 
@@ -77,7 +79,7 @@ class SlurmWorld(World):
         self._local = LocalWorkers(self.clock, self.worker_set_up, logs, self.record)
         self._workers = StepWorkers(self.client, self.clock, self.worker_set_up, logs, slurm.python, self.record)
         self._asking: dict[str, tuple[Request, Salloc]] = {}
-        self._told: dict[str, str] = {}  # lease or job -> the last that the journal was told of it
+        self._noted: dict[str, str] = {}  # lease or job -> the last that the journal was told of it
         self._ceilings = Ceilings(self.clock, slurm, self.used_node_s, self.used_qpu_s, self._stop)
         self._held = Held(self._ceilings, facts)
         emulated = [EmulatedDevice(qpu, self.clock, self._local.get) for qpu in qpus]
@@ -85,7 +87,7 @@ class SlurmWorld(World):
         self._leaked = False
         self._adopted: Part | None = None  # the job that the driver lives in
         away = None if slurm.licences else partial(self.client.is_away, slurm.quantum_partition)
-        self._watch = Watch(self.client, slurm.poll_s, self._asking, self._held.parts, self._tell, away)
+        self._watch = Watch(self.client, slurm.poll_s, self._asking, self._held.parts, self._note, away)
 
     # Asking
 
@@ -109,15 +111,16 @@ class SlurmWorld(World):
             # A broker that only jobs know of has another name for it.
             job = replace(job, device=self.site.qpus[0].name)
         self._hold(Request(DRIVER, DRIVER, len(part.nodes), len(part.nodes), job.hold, job.device), part, job.shares)
-        self._tell(
+        self._note(
             DRIVER,
-            "driver_started",
-            nodes=[job.core_of] if job.core_of else list(part.nodes),
-            weight=weight,
-            device=job.device,
-            hold=job.hold.value if job.device else None,
-            engine_us=start_us,
-            engine_id=part.id,
+            DriverStarted(
+                nodes=[job.core_of] if job.core_of else list(part.nodes),
+                weight=weight,
+                device=job.device,
+                hold=job.hold.value if job.device else None,
+                engine_us=start_us,
+                engine_id=part.id,
+            ),
         )
         return Lease(DRIVER, DRIVER, list(part.nodes), job.device, job.shares, start_us, part.id)
 
@@ -210,10 +213,11 @@ class SlurmWorld(World):
         if not part.het and kept:
             answer = await self.client.call("scontrol", "update", f"JobId={part.id}", f"NodeList={','.join(kept)}")
             if answer.code != 0:
-                self._tell(lease.id, "resize_refused", lease=lease.id, engine_id=part.id, complaint=answer.complaint)
+                refused = ResizeRefused(lease=lease.id, engine_id=part.id, complaint=answer.complaint)
+                self._note(lease.id, refused)
             gone = self._held.read_back(lease, part, await self.client.jobs(part.id))
             if part is self._adopted and gone:
-                self._tell(DRIVER, "driver_released", nodes=gone)
+                self._note(DRIVER, DriverReleased(nodes=gone))
 
     async def drop_qpu(self, lease: Lease) -> int | None:
         """End the component that stands for the QPU, or the job that is nothing else."""
@@ -233,7 +237,7 @@ class SlurmWorld(World):
             end_component = cancel if lease.failed else finish
             ended_us = engine_us(self.clock, began_us, await end_component(self.client, [str(qpu)]))
         if part is self._adopted:
-            self._tell(DRIVER, "driver_released", device=device, engine_us=ended_us)
+            self._note(DRIVER, DriverReleased(device=device, engine_us=ended_us))
         return ended_us
 
     async def free(self, lease: Lease) -> int | None:
@@ -320,11 +324,11 @@ class SlurmWorld(World):
             lost = self._held.read_back(lease, part, [replace(row, nodes=tuple(set(row.nodes) - {nodes[0]}))])
         if not any(node in lost for node in nodes):
             return failed
-        self._tell(part.id, "node_lost", lease=lease.id, engine_id=part.id, nodes=lost)
+        self._note(part.id, NodesLost(lease=lease.id, engine_id=part.id, nodes=lost))
         return NodeLost(f"node {', '.join(lost)} failed under a task: {failed.message}", job=lease.job)
 
     def _ended(self, part: Part, row: Row | None, job: str, lease: str) -> AllocationEnded:
-        self._tell(part.id, "allocation_ended", engine_id=part.id, lease=lease, how=how_it_ended(row))
+        self._note(part.id, AllocationTaken(engine_id=part.id, lease=lease, how=how_it_ended(row)))
         return self._ceilings.error() or taken_away(part, row, job)
 
     def check_task(self, task: Task) -> None:
@@ -332,12 +336,11 @@ class SlurmWorld(World):
         check_task(task, self.site)
         require_mpi(task, "srun")
 
-    def _tell(self, about: str, event: str, **fields: Any) -> None:
-        """Write to the journal what is new."""
-        said = repr((event, fields))
-        if self._told.get(about) != said and self.record is not None:
-            self._told[about] = said
-            self.record(event, **fields)
+    def _note(self, about: str, event: Event) -> None:
+        """Write an event to the journal, unless it says again what was noted last `about` the same."""
+        if self.record is not None and self._noted.get(about) != (said := repr(event)):
+            self._noted[about] = said
+            self.record(event)
 
     def _stop(self) -> None:
         """The run has used up what it may hold: take all that it holds away, but for the driver's own job."""
@@ -384,7 +387,7 @@ class SlurmWorld(World):
         self._local.close()
         self.client.close()
         if self.client.calls:
-            self._tell("run", "slurm_calls", count=self.client.calls)
+            self._note("run", SlurmCalls(count=self.client.calls))
 
 
 async def _close(parts: Sequence[Part]) -> None:
