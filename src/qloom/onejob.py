@@ -16,7 +16,7 @@ from qloom.journal.file import Journal
 from qloom.journal.forecast import Forecaster
 from qloom.journal.replay import recall
 from qloom.plan import Plan
-from qloom.ports import Requirements
+from qloom.ports import Requirements, World
 from qloom.program import Job
 from qloom.strategies import make_strategy
 from qloom.worlds.cluster import JobCluster
@@ -26,7 +26,7 @@ from qloom.worlds.qpu import JobQpu
 async def run_job(
     plan: Plan,
     number: int,
-    world: Any,
+    world: World,
     broker: BrokerPort,
     journal: Journal,
     *,

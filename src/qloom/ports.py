@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from qloom.model import Need, QpuHold, Task, Work
+from qloom.model import Need, QpuHold, QuantumWork, Task, Work
 
 PATIENCE_S = 5.0  # how long a job that waits in line keeps what it does not use, unless its strategy says otherwise
 
@@ -219,6 +219,19 @@ class Ran:
     seconds: float | None = None
 
 
+class Durations(Protocol):
+    """What virtual time asks about work: how long it takes, and what came out if that is known."""
+
+    def seconds(self, work: Work | QuantumWork) -> float | None:
+        """How long this work takes; None: as the task or the device says."""
+
+    def has(self, work: Work | QuantumWork) -> bool:
+        """Whether the result is known."""
+
+    def result(self, work: Work | QuantumWork) -> Any:
+        """What came out of this work."""
+
+
 class World(Protocol):
     """The primitives of a world. None of them may be cancelled: a transition, once begun, is finished."""
 
@@ -264,6 +277,11 @@ class World(Protocol):
 
     def check_task(self, task: Task) -> None:
         """Raise `NeedError` if no node of this world could ever run the task."""
+
+    @property
+    def tasks_without_expectation(self) -> Sequence[str]:
+        """Names of tasks whose length nobody knows: in virtual time they took none."""
+        return ()
 
     @property
     def handed_on(self) -> HandedOn | None:

@@ -30,6 +30,7 @@ from qloom.journal.replay import Past, recall
 from qloom.journal.results import ResultStore
 from qloom.onejob import run_job
 from qloom.plan import Plan
+from qloom.ports import Clock, World
 from qloom.programs.load import Program, from_function, load_program
 from qloom.strategies import parse_strategy
 from qloom.worlds import Surroundings, WorldEntry, world_entry
@@ -159,7 +160,7 @@ class Execution:
     ) -> Outcome:
         """Run all jobs that are not done, and tell what came of it."""
 
-        async def main(clock: Any) -> tuple[list[Any], list[Event], list[str]]:
+        async def main(clock: Clock) -> tuple[list[Any], list[Event], list[str]]:
             journal = Journal(self._directory, clock, durable=self._entry.REAL_TIME, first=number)
             if self._listener is not None:
                 journal.listeners.append(self._listener)
@@ -248,7 +249,7 @@ class Execution:
         earlier = home.runs_of(plan.program.source) if self._entry.REAL_TIME else profile
         return learn(journal, [*(read_events(home.find_run(name)) for name in earlier), self._past])
 
-    async def _make_broker(self, world: Any, clock: Any) -> BrokerPort:
+    async def _make_broker(self, world: World, clock: Clock) -> BrokerPort:
         site = self._plan.site
         if site.broker is None:
             return InProcessBroker(world.devices, clock, site.overheads.queue_call_s)
@@ -272,8 +273,8 @@ def _worker_set_up(program: Program) -> dict[str, Any]:
     return {"path": [entry or os.getcwd() for entry in sys.path], "programs": program.files, "preload": preload}
 
 
-def _notes(world: Any, events: list[Event]) -> list[str]:
-    silent = list(getattr(world, "tasks_without_expectation", ()))
+def _notes(world: World, events: list[Event]) -> list[str]:
+    silent = world.tasks_without_expectation
     notes = [f"no expected_s, so no virtual time, for: {', '.join(silent)}"] if silent else []
     begun = max((place for place, event in enumerate(events) if isinstance(event, Resumed)), default=0)
     own = [event for event in events[begun:] if isinstance(event, TaskEnded)]

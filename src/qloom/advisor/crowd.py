@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, count
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
 from qloom.errors import InputError
 from qloom.load.background import Background
@@ -20,7 +20,7 @@ from qloom.ports import Clock, Request
 from qloom.schedulers import make_policy
 from qloom.schedulers.state import FOREVER_US, State
 from qloom.site import Site
-from qloom.worlds.line import Line
+from qloom.worlds.line import Line, WorldLine
 from qloom.worlds.partitions import Grant, Partitions
 
 
@@ -31,7 +31,7 @@ class Crowd(Protocol):
     def nodes(self) -> int | None:
         """Of the cluster; None: as many as the site has."""
 
-    def line(self, site: Site, clock: Clock, rng: Random) -> Any:
+    def line(self, site: Site, clock: Clock, rng: Random) -> WorldLine:
         """The line that a job stands in, with the others drawn anew."""
 
 

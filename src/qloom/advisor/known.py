@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from qloom.errors import TaskFailed
 from qloom.journal import home
@@ -26,19 +26,6 @@ class Spread(NamedTuple):
 
 MEASURED = Spread(0.1, 0.1)
 EXPECTED = Spread(0.5, 0.2)
-
-
-class Durations(Protocol):
-    """What virtual time asks about work: the verbs of `Past`."""
-
-    def seconds(self, work: Work | QuantumWork) -> float | None:
-        """How long this work takes; None: as the task or the device says."""
-
-    def has(self, work: Work | QuantumWork) -> bool:
-        """Whether the result is known."""
-
-    def result(self, work: Work | QuantumWork) -> Any:
-        """What came out of this work."""
 
 
 class Known:

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from statistics import fmean
-from typing import Any
 
 from qloom.advisor.crowd import Crowd
-from qloom.advisor.known import Durations, Known
+from qloom.advisor.known import Known
 from qloom.broker.inprocess import InProcessBroker
 from qloom.errors import QloomError
 from qloom.journal.accounting import account, read_history
@@ -19,10 +18,12 @@ from qloom.journal.events import Granted, QuantumEnded, QuantumQueued, Requested
 from qloom.journal.file import Journal
 from qloom.journal.forecast import learn
 from qloom.journal.replay import recall
+from qloom.ports import Durations
 from qloom.runner import Plan, run_job
 from qloom.site import Site
 from qloom.strategies import parse_strategy
 from qloom.worlds.virtual import entry
+from qloom.worlds.virtual.loop import VirtualClock
 from qloom.worlds.virtual.world import VirtualWorld
 
 MOMENT_S = 1e-6
@@ -61,13 +62,11 @@ async def _main(
     seed: str,
     known: Known | None,
     qpu_wait_s: float,
-    clock: Any,
+    clock: VirtualClock,
 ) -> Trial:
-    profile: Any = durations  # it has the verbs of `Past`
-    world = VirtualWorld(cluster, clock, profile, line=crowd.line(cluster, clock, Random(f"{seed} others")))
+    world = VirtualWorld(cluster, clock, durations, line=crowd.line(cluster, clock, Random(f"{seed} others")))
     clock.explain_with(world.who_waits)
-    devices: Any = world.devices
-    broker = InProcessBroker(devices, clock, cluster.overheads.queue_call_s + qpu_wait_s)
+    broker = InProcessBroker(world.devices, clock, cluster.overheads.queue_call_s + qpu_wait_s)
     journal = Journal(None, clock)
     assert journal.events is not None  # noqa: S101  it is in memory
     journal.record(RunStarted(site=plan.site.as_dict()))

@@ -22,9 +22,17 @@ from qloom.ports import Clock
 class Device(Protocol):
     """A QPU as a world supplies it."""
 
-    spec: DeviceSpec
-    qubits: int  # the largest problem that fits; 0: any
-    outages_s: Sequence[tuple[float, float | None]]  # from, until; None: no return is planned
+    @property
+    def spec(self) -> DeviceSpec:
+        """Its name, and what the queue promises of it."""
+
+    @property
+    def qubits(self) -> int:
+        """The largest problem that fits; 0: any."""
+
+    @property
+    def outages_s(self) -> Sequence[tuple[float, float | None]]:
+        """When it is away: from, until; None: no return is planned."""
 
     def seconds(self, payload: Payload) -> float:
         """How long a payload is expected to execute."""

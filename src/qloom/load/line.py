@@ -137,8 +137,7 @@ class LoadedLine:
         """One line for each request of a hybrid job in the line."""
         return [f"request {name} waits for {_wish(entry)}" for name, (entry, _granted) in self._grants.items()]
 
-    @property
-    def is_quiet(self) -> bool:
+    def is_free(self) -> bool:
         """Whether no hybrid job holds or asks for anything."""
         return not self._parts and not self._grants
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
 
 from qloom.broker.inprocess import InProcessBroker
 from qloom.errors import Deadlock, InputError, JobError, QloomError
@@ -26,6 +25,7 @@ from qloom.schedulers.state import State
 from qloom.site import Site
 from qloom.strategies import parse_strategy
 from qloom.worlds.virtual import entry
+from qloom.worlds.virtual.loop import VirtualClock
 from qloom.worlds.virtual.world import VirtualWorld
 
 
@@ -142,7 +142,7 @@ def _rare_collections() -> Iterator[None]:
 
 
 def _run_in_virtual_time(site: Site, background: Background, hybrid: HybridJobs) -> None:
-    async def main(clock: Any) -> None:
+    async def main(clock: VirtualClock) -> None:
         finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line = LoadedLine(background, clock, "nodes", hybrid.terms)
         world = VirtualWorld(site, clock, line=line)
@@ -150,8 +150,7 @@ def _run_in_virtual_time(site: Site, background: Background, hybrid: HybridJobs)
         line.jump = clock.jump
         line.lost = world.lose_node
         line.expired = hybrid.expired
-        devices: Any = world.devices
-        broker = InProcessBroker(devices, clock, site.overheads.queue_call_s)
+        broker = InProcessBroker(world.devices, clock, site.overheads.queue_call_s)
 
         hybrid.attach(world, broker)
         hybrid.over = background.over

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from qloom.broker.port import BrokerPort, Session
 from qloom.errors import InputError, JobError, QloomError
 from qloom.export.flow import COMPUTE, ONE_NODE, QUANTUM
 from qloom.export.folder import write_cwl
@@ -20,9 +22,10 @@ from qloom.export.places import USUAL, Places
 from qloom.export.records import FOLDER, OUTPUT
 from qloom.journal import home
 from qloom.journal.events import JobEnded, JobSubmitted, RunEnded
-from qloom.journal.file import Journal, read_events
+from qloom.journal.file import Journal, Recorder, read_events
 from qloom.journal.told import ToldClock
-from qloom.model import Task
+from qloom.model import QpuHold, QuantumWork, Task, Work
+from qloom.ports import Clock, Lease, Ran, Request, World
 from qloom.runner import Listener, Outcome, Plan, run_job
 from qloom.site import Site
 from qloom.streamflow.environment import find_streamflow, step_environment
@@ -97,7 +100,7 @@ class _Run:
         self._streamflow = streamflow
         self._listener = listener
 
-    async def go(self, clock: Any) -> Outcome:
+    async def go(self, clock: Clock) -> Outcome:
         """Run all jobs, and tell what came of it."""
         epoch_us = time.time_ns() // 1000 - clock.now_us()
         start = self._plan.as_event().in_real_time(epoch_us)
@@ -163,27 +166,85 @@ class _Run:
         past = read_events(self._directory)
         output = self._directory / "output"
         return await run_job(
-            self._plan, number, _Nothing(journal.clock), _Nothing(journal.clock), journal,
+            self._plan, number, _Replayed(journal.clock, self._plan.site.node_names), _ReplayedQpus(), journal,
             past=past, directory=self._directory, output=output,
         )  # fmt: skip
 
 
-class _Nothing:
-    """A world and a broker that run nothing: whatever reaches them, the workflow has left out."""
+class _Replayed(World):
+    """A world that runs nothing: whatever is asked of it, the workflow has left out."""
 
-    node_names: tuple[str, ...] = ()
+    devices = ()
 
-    def __init__(self, clock: Any) -> None:
+    def __init__(self, clock: Clock, node_names: Sequence[str]) -> None:
         self.clock = clock
+        self.node_names = node_names  # whatever the program asks for, the site has
+
+    async def grant(self, request: Request) -> Lease | None:
+        """Nothing is granted, so nothing can be run, resized or given back either."""
+        raise _something_else()
+
+    async def more_nodes(self, request: Request) -> Sequence[str]:
+        """Nobody has a lease."""
+        raise _something_else()
+
+    def withdraw(self, request: Request) -> None:
+        """Nobody stands in line."""
+
+    async def drop_nodes(self, lease: Lease, nodes: Sequence[str]) -> int | None:
+        """Nobody has a lease."""
+        raise _something_else()
+
+    async def drop_qpu(self, lease: Lease) -> int | None:
+        """Nobody has a lease."""
+        raise _something_else()
+
+    async def free(self, lease: Lease) -> int | None:
+        """Nobody has a lease."""
+        raise _something_else()
+
+    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Ran:
+        """Nobody has a lease."""
+        raise _something_else()
 
     def check_task(self, task: Task) -> None:
         """Any task can be recalled."""
 
-    def __getattr__(self, name: str) -> Any:
-        raise JobError(
-            "the workflow computed something else than the program asks for",
-            hint="are qloom and its dependencies the same on all nodes?",
-        )
+    def require_all_free(self) -> None:
+        """Nothing was held."""
+
+    async def close(self) -> None:
+        """Nothing was begun."""
+
+
+class _ReplayedQpus(BrokerPort):
+    """A broker that runs nothing either."""
+
+    def choose(self, name: str | None, variables: int = 0) -> str:
+        """There is no device."""
+        raise _something_else()
+
+    def expected_wait_s(self, name: str, session: str | None = None) -> float | None:
+        """There is no device."""
+        raise _something_else()
+
+    async def open_session(self, device: str, hold: QpuHold, job: str, engine_id: str | None = None) -> Session:
+        """There is no device."""
+        raise _something_else()
+
+    async def run(self, work: QuantumWork, device: str, session: Session | None, recorder: Recorder) -> Any:
+        """There is no device."""
+        raise _something_else()
+
+    async def close(self) -> None:
+        """Nothing was begun."""
+
+
+def _something_else() -> JobError:
+    return JobError(
+        "the workflow computed something else than the program asks for",
+        hint="are qloom and its dependencies the same on all nodes?",
+    )
 
 
 async def _all(runs: list[Any]) -> list[Any]:

@@ -13,6 +13,7 @@ from qloom.journal.event import Record
 
 if TYPE_CHECKING:  # workers and QPUs import what is beside this file: they start quickly
     from qloom.journal.replay import Past
+    from qloom.ports import World
     from qloom.site import Site
 
 WORLDS = ("local", "virtual", "slurm")
@@ -53,7 +54,7 @@ class WorldEntry(Protocol):
     def execute(self, main: Callable[[Any], Coroutine[Any, Any, Any]], began_us: int, at_us: int) -> Any:
         """Run a coroutine function that is given the world's clock."""
 
-    def make(self, surroundings: Surroundings, clock: Any) -> Any:
+    def make(self, surroundings: Surroundings, clock: Any) -> World:
         """The world itself; called inside `execute`."""
 
 

@@ -234,6 +234,11 @@ class HostedWorld(World):
             self._notify()
 
     @property
+    def tasks_without_expectation(self) -> Sequence[str]:
+        """Names of tasks whose length nobody knows."""
+        return self._world.tasks_without_expectation
+
+    @property
     def handed_on(self) -> HandedOn | None:
         """Who goes on with the run, if this driver has ended for that."""
         next_job = self._handover.next_job

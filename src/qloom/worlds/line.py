@@ -3,10 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 from qloom.model import QpuHold
 from qloom.ports import Clock, Lease, Request
 from qloom.worlds.partitions import Grant, Partitions
+
+
+class WorldLine(Protocol):
+    """What virtual time asks of a line: that of the world itself, or of a cluster with other users."""
+
+    async def wait(self, request: Request) -> Grant | None:
+        """Stand in line; None if the request is withdrawn before it is granted."""
+
+    def withdraw(self, request: Request) -> None:
+        """Leave the line; too late if the request was granted."""
+
+    def give_back(self, lease: Lease, nodes: list[str], *, qpu: bool) -> None:
+        """Free nodes, and perhaps the QPU, of a lease."""
+
+    def asked_nodes(self, lease: Lease) -> int | None:
+        """How many nodes a scheduler wants a malleable job to keep to; None as long as it asked for nothing."""
+
+    def nodes_are_short(self) -> bool:
+        """Whether somebody waits for nodes, other than for spare work."""
+
+    def who_waits(self) -> list[str]:
+        """One line for each request in the line, in plain words."""
+
+    def is_free(self) -> bool:
+        """Whether nobody holds anything or stands in line."""
 
 
 class Line:
@@ -64,6 +90,10 @@ class Line:
             then = "" if request.eligible or request.after is None else f" after {request.after.id}"
             lines.append(f"job {request.job} waits for {' and '.join(things)}{then}")
         return lines
+
+    def is_free(self) -> bool:
+        """Whether nobody holds anything or stands in line."""
+        return self.partitions.all_free() and not self.partitions.waiting
 
     def _schedule(self) -> None:
         if not self._tick_us:

@@ -11,13 +11,12 @@ from qloom.broker.promise import DeviceSpec
 from qloom.broker.technologies import technology
 from qloom.errors import AllocationEnded, JobError, NodeLost, QuantumFailed, TaskFailed
 from qloom.journal.content import digest
-from qloom.journal.replay import Past
 from qloom.model import Payload, QuantumWork, Task, Work
-from qloom.ports import Lease, Ran, Request, World
+from qloom.ports import Durations, Lease, Ran, Request, World
 from qloom.site import Qpu, Site
 from qloom.worlds.checks import check_task
 from qloom.worlds.execution import compute_inline, solve
-from qloom.worlds.line import Line
+from qloom.worlds.line import Line, WorldLine
 from qloom.worlds.partitions import Partitions, lease_of
 from qloom.worlds.virtual.loop import VirtualClock
 
@@ -42,22 +41,24 @@ class VirtualWorld(World):
 
     site: Site
     clock: VirtualClock
-    profile: Past | None = None
+    profile: Durations | None = None
     faults: Faults = field(default_factory=Faults)
-    line: Any = None  # a loaded cluster has one of its own; it has the verbs of `Line`
+    line: WorldLine | None = None  # a loaded cluster has one of its own
 
     def __post_init__(self) -> None:
         self.node_names = self.site.node_names
         self.devices = [VirtualDevice(qpu, self) for qpu in self.site.qpus]
         shares = {qpu.name: qpu.shares for qpu in self.site.qpus}
         self._overheads = self.site.overheads
-        self._line = self.line or Line(Partitions(self.node_names, shares), self.clock, self._overheads.tick_s)
+        self._line: WorldLine = self.line or Line(
+            Partitions(self.node_names, shares), self.clock, self._overheads.tick_s
+        )
         self._leases: dict[str, Lease] = {}
         self._working: dict[str, list[asyncio.Future[None]]] = {}  # lease -> what runs there
         self._lost: dict[str, str] = {}  # lease -> the node of it that failed
         self._submitting: dict[str, bool] = {}  # request -> still wanted
         self._warm: dict[tuple[str, str], bool] = {}  # (lease or "", node) -> a worker is there
-        self.tasks_without_expectation: dict[str, bool] = {}
+        self._without_expectation: dict[str, bool] = {}
         self._failed_once: dict[tuple[str, str], bool] = {}  # (job, work) -> its node has failed
 
     async def grant(self, request: Request) -> Lease | None:
@@ -158,6 +159,11 @@ class VirtualWorld(World):
             finally:
                 self._working[lease.id].remove(running)
 
+    @property
+    def tasks_without_expectation(self) -> Sequence[str]:
+        """Names of tasks that took no time, since nobody knows how long they take."""
+        return list(self._without_expectation)
+
     def check_task(self, task: Task) -> None:
         """Refuse what no node could ever run."""
         check_task(task, self.site)
@@ -168,8 +174,7 @@ class VirtualWorld(World):
 
     def asked_nodes(self, lease: Lease) -> int | None:
         """What a policy wants a malleable job to keep to, if the cluster is loaded."""
-        asked: int | None = self._line.asked_nodes(lease)
-        return asked
+        return self._line.asked_nodes(lease)
 
     def who_waits(self) -> list[str]:
         """For the report of a deadlock."""
@@ -177,7 +182,7 @@ class VirtualWorld(World):
 
     def require_all_free(self) -> None:
         """After a run: whatever is still held was leaked."""
-        if not self._line.partitions.all_free() or self._line.partitions.waiting:
+        if not self._line.is_free():
             raise JobError("the run is over and something is still held or asked for", hint="this is a bug in qloom")
 
     async def close(self) -> None:
@@ -192,7 +197,7 @@ class VirtualWorld(World):
         if measured_s is not None:
             return measured_s
         if work.task.expected_s is None:
-            self.tasks_without_expectation[work.task.name] = True
+            self._without_expectation[work.task.name] = True
             return 0.0
         return work.task.expected_s
 
