@@ -255,7 +255,7 @@ def test_a_cell_that_a_campaign_has_as_done_has_its_whole_run(tmp_path, monkeypa
         found[len(runs)] += 1
         assert len(runs) == 1 or after < done, told
         for run in runs:
-            assert read_events(home.runs_directory() / run)[-1]["event"] == "run_ended", told
+            assert read_events(home.runs_directory() / run)[-1].event == "run_ended", told
         shutil.rmtree(place)
     assert found[0] > 20
     assert found[1] > 0
