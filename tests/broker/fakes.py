@@ -56,6 +56,7 @@ class FakeDevice:
         self.cannot_tell = cannot_tell
         self.start_s = start_s
         self.now = state
+        self.told: dict[str, None] = {}  # tasks that `wait` has told of
         self.closed = asyncio.Event()
 
     def check(self, envelope: Envelope) -> None:
@@ -96,6 +97,9 @@ class FakeDevice:
         vendor = self.vendor
         if id not in vendor.ends_us:
             raise UnknownTask(f"no task {id}")
+        if id not in self.told and vendor.ends_us[id] > vendor.clock.now_us() and id not in vendor.stopped:
+            self.told[id] = None
+            return Status("executing")
         while (left_us := vendor.ends_us[id] - vendor.clock.now_us()) > 0 and id not in vendor.stopped:
             await vendor.clock.sleep(min(left_us / 1e6, 0.5))
         if id in vendor.stopped:

@@ -27,6 +27,7 @@ class DirectoryDevice:
         self.description = Description(values["name"], "directory", 8, ("test",), lanes=values.get("lanes", 1))
         self.directory = Path(values["directory"])
         self.directory.mkdir(exist_ok=True)
+        self.told: dict[str, None] = {}  # tasks that `wait` has told of
         self.dies = values.get("dies")  # a file: while it is there, the process dies after handing over
 
     def check(self, envelope: Envelope) -> None:
@@ -57,7 +58,11 @@ class DirectoryDevice:
             task = json.loads((self.directory / id).read_text())
         except FileNotFoundError:
             raise UnknownTask(f"no {id}") from None
-        if (left_s := task["ends"] - time.time()) > 0:
+        left_s = task["ends"] - time.time()
+        if left_s > 0 and id not in self.told:
+            self.told[id] = None
+            return Status("executing")
+        if left_s > 0:
             await asyncio.sleep(left_s)
         return Status("done", billed_s=0.0)
 

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from qloom.broker.config import config_from, read_config
+from qloom.broker.devices.base import Description
 from qloom.errors import InputError
+
+
+def device(name="q"):
+    return Description(name, "fake", 8, ("test",))
 
 
 def refused(**values) -> str:
@@ -20,7 +25,7 @@ def refused(**values) -> str:
 def test_the_usual_config_listens_where_only_this_machine_reaches_it():
     config = read_config(None)
     assert config.addresses[0].startswith("unix:")
-    assert config.spec("q", 1).shares == 8
+    assert config.spec(device()).shares == 8
 
 
 @pytest.mark.parametrize(
@@ -55,10 +60,10 @@ def test_this_machine_only_needs_none(address):
 def test_shares_follow_from_the_promised_wait():
     promise = {"longest_s": 10.0, "promised_wait_s": 60.0, "outside_limit": 2}
     config = config_from({"promise": promise, "promises": {"slow": {"shares": 3}}}, "x")
-    assert (config.spec("q", 1).shares, config.spec("slow", 1).shares) == (5, 3)
-    assert config.spec("q", 1).promised_wait_s() == 60.0
+    assert (config.spec(device()).shares, config.spec(device("slow")).shares) == (5, 3)
+    assert config.spec(device()).promised_wait_s() == 60.0
     with pytest.raises(InputError, match="cannot promise a wait under policy fair"):
-        config_from({"policy": "fair", "promise": promise}, "x").spec("q", 1)
+        config_from({"policy": "fair", "promise": promise}, "x").spec(device())
 
 
 def test_files_that_cannot_be_read(tmp_path):

@@ -10,11 +10,18 @@ from qloom.broker.core import QueueCore
 from qloom.broker.events import (
     Advanced,
     Cancelled,
+    Counting,
     DeviceUp,
     Ended,
     Finished,
+    Held,
     LetGo,
+    Moved,
+    Place,
+    Released,
+    Requeued,
     SessionClosed,
+    SessionEnded,
     SessionOpened,
     SessionRequested,
     SharesChanged,
@@ -23,6 +30,7 @@ from qloom.broker.events import (
     Submitted,
     TimePassed,
 )
+from qloom.broker.lines import NOTHING, Counted
 from qloom.broker.promise import DeviceSpec
 from qloom.broker.state import KnownSession, KnownTask
 from qloom.errors import Refused
@@ -44,6 +52,9 @@ class Task:
     head_bound_s: float | None = None  # on the wait at the head of its session
     stopping: bool = False
     on_device: bool = False
+    counted: Counted = NOTHING
+    touched: bool = False  # an administrator held or requeued it, so nothing is promised any more
+    again: bool = False  # it is to be queued again
 
 
 @dataclass
@@ -53,6 +64,7 @@ class Session:
     requested: SessionRequested
     is_open: bool = False
     turn_us: int = 0
+    opened_us: int = 0
     line: list[str] = field(default_factory=list)
 
 
@@ -67,6 +79,9 @@ class Habits:
     outages: bool = False
     restarts: int = 0
     share_changes: int = 0
+    interventions: int = 0  # of an administrator, who holds, releases and requeues tasks
+    whole_limits: bool = False  # on holds of the whole device
+    elsewhere: bool = False  # tasks from outside may also run on a device that is always away
 
 
 class Queueing:
@@ -74,7 +89,9 @@ class Queueing:
 
     def __init__(self, spec: DeviceSpec, seed: int, habits: Habits) -> None:
         self.spec, self.habits, self.random = spec, habits, random.Random(seed)
-        self.core = QueueCore([spec])
+        self.away = replace(spec, name="away")
+        self.core = QueueCore([spec, self.away])
+        self.core.handle(DeviceUp("away", False, away=True))
         self.shares, self.most_shares = spec.shares, spec.shares
         self.now_us, self.available_us, self.up = 0, 0, True
         self.agenda: list[tuple[int, int, tuple[object, ...]]] = []
@@ -106,6 +123,8 @@ class Queueing:
             self.at(self.random.random() * until_s, "restart")
         for _ in range(self.habits.share_changes):
             self.at(self.random.random() * until_s, "shares")
+        for _ in range(self.habits.interventions):
+            self.at(self.random.random() * until_s, "intervene")
         while self.agenda and self.agenda[0][0] <= until_s * 1e6:
             at_us, _, what = heapq.heappop(self.agenda)
             self.available_us += (at_us - self.now_us) if self.up else 0
@@ -135,7 +154,7 @@ class Queueing:
                 self.end(task, fault)
             case ("device", bool(up)):
                 self.up = up
-                self.tell(DeviceUp("q", up))
+                self.tell(DeviceUp("q", up, away=not up))
             case ("time",):
                 self.tell(TimePassed())
             case ("shares",):
@@ -144,6 +163,36 @@ class Queueing:
                 self.tell(SharesChanged("q", self.shares))
             case ("restart",):
                 self.restart()
+            case ("intervene",) if self.tasks:
+                self.intervene(self.tasks[self.random.choice(list(self.tasks))])
+            case ("release", str(task)) if task in self.tasks and self.tasks[task].state == "held":
+                known = self.tasks[task]
+                known.state = "queued"
+                known.counted = replace(known.counted, uncounted_us=self.now_us - known.queued_us)
+                self.in_line(known)
+                self.tell(Released(task))
+
+    # An administrator
+
+    def intervene(self, task: Task) -> None:
+        name = task.submitted.task
+        if task.state == "queued":
+            session = self.sessions.get(task.submitted.session or "")
+            if session is not None:
+                session.line.remove(name)
+            task.state, task.touched = "held", True
+            self.tell(Held(name))
+            self.at(5 * self.random.random(), "release", name)
+            self.new_head(task.submitted.session)
+        elif task.on_device and not task.stopping:
+            task.touched = task.again = True
+            self.tell(Requeued(name))
+
+    def in_line(self, task: Task) -> None:
+        """At the end of the line of its session."""
+        session = self.sessions.get(task.submitted.session or "")
+        if session is not None:
+            session.line.append(task.submitted.task)
 
     def runs(self, task: str, attempt: int) -> bool:
         known = self.tasks.get(task)
@@ -154,7 +203,8 @@ class Queueing:
     def open(self) -> None:
         self.made += 1
         hold = QpuHold.WHOLE if self.random.random() < self.habits.whole_rate else QpuHold.SHARE
-        requested = SessionRequested(f"s{self.made}", "q", hold, job=f"s{self.made}")
+        limits_s = (2.0, 9.0) if self.habits.whole_limits and hold is QpuHold.WHOLE else (None, None)
+        requested = SessionRequested(f"s{self.made}", "q", hold, "", f"s{self.made}", *limits_s)
         self.sessions[requested.session] = Session(requested)
         self.tell(requested)
 
@@ -175,6 +225,7 @@ class Queueing:
         task = Submitted(
             f"t{self.made}", "q", session, expected_s, job=session or "outside", time_limit_s=limit_s,
             set_up=self.random.choice([None, "a", "b"]),
+            places=(Place("away", 1.0),) if self.habits.elsewhere and session is None else (),
         )  # fmt: skip
         bound_s = None if session is None else self.core.longest_wait_s("q", session)
         if bound_s is not None and self.random.random() < 0.5:
@@ -206,7 +257,7 @@ class Queueing:
         if any(task.on_device and task.submitted.session == session for task in self.tasks.values()):
             return
         head = self.tasks[known.line[0]]
-        if head.head_at_s is None and head.attempts == 0:
+        if head.head_at_s is None and head.attempts == 0 and not head.touched:
             whole = known.requested.hold is QpuHold.WHOLE
             head.head_at_s, head.head_bound_s = self.at_s, 0.0 if whole else self.core.promised_wait_s("q")
 
@@ -218,11 +269,20 @@ class Queueing:
                 case Stop(task):
                     self.stop(self.tasks[task])
                 case SessionOpened(session):
-                    self.sessions[session].is_open = True
+                    self.sessions[session].is_open, self.sessions[session].opened_us = True, self.now_us
                     self.new_head(session)
                     self.at(self.random.random(), "ask", session)
                 case Ended(task, state):
                     self.ended(self.tasks.pop(task), state)
+                case SessionEnded(session):
+                    del self.sessions[session]
+                    self.at(0.5, "open")
+                case Counting(task, ran_us, since_us):
+                    known = self.tasks[task]
+                    known.counted = replace(known.counted, ran_us=ran_us, runs=since_us is not None)
+                    known.since_us = known.since_us if since_us is None else since_us
+                case Moved(submitted):
+                    raise AssertionError(f"{submitted.task} went to a device that is away")
 
     def started(self, name: str) -> None:
         task = self.tasks[name]
@@ -231,12 +291,14 @@ class Queueing:
             assert session.line.pop(0) == name, "tasks of a session keep their order"
             session.turn_us = self.now_us
         if task.attempts == 0:
-            if task.head_at_s is not None and task.head_bound_s is not None:
+            untouched = not self.habits.interventions  # otherwise nothing is promised
+            if task.head_at_s is not None and task.head_bound_s is not None and untouched:
                 self.head_waits.append((self.at_s - task.head_at_s, task.head_bound_s))
-            if task.bound_s is not None and (task.submitted.max_wait_s is not None or not self.habits.share_changes):
+            sure = task.submitted.max_wait_s is not None or not self.habits.share_changes
+            if task.bound_s is not None and sure and untouched:
                 self.waits.append((self.at_s - task.asked_at_s, task.bound_s))
         task.state, task.since_us, task.attempts = "executing", self.now_us, task.attempts + 1
-        task.on_device = True
+        task.on_device, task.counted = True, replace(task.counted, ran_us=0, runs=True)
         self.core.handle(Advanced(name, "executing"), self.now_us)
         takes_s = task.submitted.expected_s * self.random.choice([0.5, 1.0, 1.0, 3.0])
         fault = self.random.random() < self.habits.fault_rate
@@ -256,19 +318,27 @@ class Queueing:
         task = self.tasks[name]
         session = self.sessions.get(task.submitted.session or "")
         task.on_device = False
-        again = fault and not task.stopping and task.attempts <= self.spec.retries
+        gone = task.submitted.session is not None and session is None
+        anew = task.again and task.stopping and not gone
+        tries = task.attempts - task.counted.spent
+        again = anew or (fault and not task.stopping and tries <= self.spec.retries)
+        if anew:
+            task.counted = replace(task.counted, spent=task.attempts, uncounted_us=self.now_us - task.queued_us)
+            task.stopping = task.again = False
+        elif fault and not task.stopping and not again and task.submitted.places:
+            self.tell(Cancelled(name))  # it would wait for the other device for ever
         if again:
             task.state, task.since_us = "queued", self.now_us
             if session is not None:
-                session.line.insert(0, name)
-        self.tell(Finished(name, ok=not fault, fault=fault))
+                session.line.insert(len(session.line) if anew else 0, name)
+        self.tell(Finished(name, ok=not (fault or anew), fault=fault))
         self.new_head(task.submitted.session)
 
     def ended(self, task: Task, state: str) -> None:
         session = self.sessions.get(task.submitted.session or "")
         if session is not None and task.submitted.task in session.line:
             session.line.remove(task.submitted.task)
-        if state == "expired" and task.bound_s is not None:
+        if state == "expired" and task.bound_s is not None and not self.habits.interventions:
             away_s = (self.now_us - task.queued_us) / 1e6 - (self.at_s - task.asked_at_s)
             if self.up and away_s < 5e-7:
                 self.expired.append(task)
@@ -278,17 +348,29 @@ class Queueing:
 
     def restart(self) -> None:
         """A new core takes up what the store would tell it."""
-        self.core = QueueCore([replace(self.spec, shares=self.shares)])
-        sessions = [KnownSession(one.requested, one.is_open, one.turn_us) for one in self.sessions.values()]
-        live = {name: task for name, task in self.tasks.items() if task.on_device or task.state == "queued"}
+        self.core = QueueCore([replace(self.spec, shares=self.shares), self.away])
+        sessions = [
+            KnownSession(one.requested, one.is_open, one.turn_us, one.opened_us, one.turn_us)
+            for one in self.sessions.values()
+        ]
+        waits = ("queued", "held")
+        live = {name: task for name, task in self.tasks.items() if task.on_device or task.state in waits}
         for name in [name for name in self.tasks if name not in live]:
             del self.tasks[name]  # its answer was on the way
         tasks = [
-            KnownTask(task.submitted, task.state, task.attempts, task.queued_us, task.since_us)
+            KnownTask(
+                task.submitted,
+                "queued" if task.state == "held" else task.state,
+                task.attempts,
+                task.queued_us,
+                task.since_us,
+                replace(task.counted, held_us=self.now_us if task.state == "held" else None),
+            )
             for task in live.values()
         ]
         self.core.restore(sessions, tasks, self.now_us)
         for name, task in list(live.items()):
             if task.stopping:
-                self.tell(Cancelled(name))
-        self.tell(DeviceUp("q", self.up))
+                self.tell(Requeued(name) if task.again else Cancelled(name))
+        self.tell(DeviceUp("away", False, away=True))
+        self.tell(DeviceUp("q", self.up, away=not self.up))

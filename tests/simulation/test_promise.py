@@ -26,6 +26,9 @@ HABITS = some.builds(
     outages=some.booleans(),
     restarts=some.sampled_from([0, 9]),
     share_changes=some.sampled_from([0, 9]),
+    interventions=some.sampled_from([0, 9]),
+    whole_limits=some.booleans(),
+    elsewhere=some.booleans(),
 )
 SPECS = some.builds(
     DeviceSpec,

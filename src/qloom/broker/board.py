@@ -13,11 +13,15 @@ from qloom.broker.events import (
     Action,
     Advanced,
     Cancelled,
+    Counting,
     DeviceUp,
     Ended,
     Event,
     Finished,
     LetGo,
+    Moved,
+    Requeued,
+    SessionEnded,
     SessionOpened,
     Start,
     Stop,
@@ -26,7 +30,8 @@ from qloom.broker.events import (
 from qloom.broker.loading import load_sessions, load_tasks
 from qloom.broker.notes import Notes
 from qloom.broker.problems import StoreFull
-from qloom.broker.records import Live, envelope_from
+from qloom.broker.records import Live, LiveSession, envelope_from
+from qloom.model import QpuHold
 
 LOG = logging.getLogger("qloom.broker")
 VAGUE = ("it failed", "the device failed")  # what the core says if it knows no more
@@ -50,6 +55,7 @@ class Board(Notes):
         self.sessions = {session.id: session for session in here}
         for session in sessions:
             session.used_us = self.now_us()
+            self.limit_hold(session)
             if session.device not in self.devices:
                 self.note_session_closed(session, f"QPU {session.device} is no longer there")
         self.live = {task.id: task for task in tasks if task.submitted.device in self.devices}
@@ -63,9 +69,7 @@ class Board(Notes):
         for task in list(self.live.values()):
             if task.stop_wanted:
                 task.stop_wanted = False
-                self.handle(Cancelled(task.id))
-        if (next_us := self.core.next_deadline_us()) is not None:
-            self.wake_by(next_us)
+                self.handle(Requeued(task.id) if task.wanted_again and task.state != "queued" else Cancelled(task.id))
         if tasks or sessions:
             LOG.info("taken up again: %d tasks, %d sessions", len(self.live), len(self.sessions))
 
@@ -74,6 +78,12 @@ class Board(Notes):
     def handle(self, event: Event) -> None:
         """Tell the core, and do what it says."""
         self.apply(self.core.handle(event, self.now_us()))
+
+    def limit_hold(self, session: LiveSession) -> None:
+        """How long a session may hold a whole device, as its project may."""
+        if session.hold is QpuHold.WHOLE:
+            project = self.core.ledger.project(session.project)
+            session.idle_limit_s, session.hold_limit_s = project.whole_idle_s, project.whole_hold_s
 
     def apply(self, actions: list[Action]) -> None:
         """Carry out what the core decided, in order."""
@@ -88,6 +98,26 @@ class Board(Notes):
                 case Ended(name, state, reason):
                     task = self.live[name]
                     self.note_end(task, state, task.error if reason in VAGUE and task.error else reason)
+                case Moved(submitted):
+                    self.note_moved(self.live[submitted.task], submitted)
+                case Counting(name, ran_us, since_us):
+                    self.note_counting(self.live[name], ran_us, since_us)
+                case SessionEnded(name, why):
+                    self.note_session_ended(self.sessions[name], why)
+        if (next_us := self.core.next_deadline_us()) is not None:
+            self.wake_by(next_us)
+
+    def note_session_ended(self, session: LiveSession, why: str) -> None:
+        """A session is closed by the broker; what it still has on a device is to be taken back."""
+        LOG.info("session %s is closed: %s", session.id, why)
+        for task in self.live.values():
+            if task.submitted.session == session.id:
+                self.note_unwanted(task)
+        self.note_session_closed(session, why)
+
+    def note_unwanted(self, task: Live, mark: int = 1) -> None:
+        """Remember over a restart that a task is to be taken back from its device."""
+        self.store.stage("UPDATE tasks SET unwanted = ? WHERE id = ?", mark, task.id, group=task.id)
 
     def _start(self, task: Live) -> None:
         now_us = self.now_us()
@@ -155,7 +185,7 @@ class Board(Notes):
         if outcome.billed_s is not None:
             return outcome.billed_s
         if task.executing_us is not None:
-            return max(0, (task.let_go_us or now_us) - task.executing_us) / 1e6
+            return self.core.executed_s(task.id, now_us)
         return task.submitted.expected_s if outcome.ok else 0.0
 
     # What `carry` notes
@@ -193,8 +223,8 @@ class Board(Notes):
         if state == "executing":
             task.executing_us = now_us
             self.begun(task)
-            if task.submitted.time_limit_s is not None:
-                self.wake_by(now_us + round(task.submitted.time_limit_s * 1e6))
+            if (next_us := self.core.next_deadline_us()) is not None:
+                self.wake_by(next_us)
         if not noted:
             self.stage_state(task.id, state, task.executing_us)
         self.publish(task)
@@ -216,12 +246,15 @@ class Board(Notes):
     def _time_passed(self) -> None:
         self._timer_us = None
         self.handle(TimePassed())
-        if (next_us := self.core.next_deadline_us()) is not None:
-            self.wake_by(max(next_us, self.now_us() + 1000))
+        soon_us = self.now_us() + 1000
+        if self._timer_us is not None and self._timer_us < soon_us:  # a clock that is early must not keep us busy
+            self._cancel_timer()
+            self._timer_us = None
+            self.wake_by(soon_us)
 
-    def set_up(self, device: str, up: bool) -> None:
-        """A device came back or went away."""
-        self.handle(DeviceUp(device, up))
+    def set_up(self, device: str, up: bool, away: bool = False) -> None:
+        """A device came back, was drained or went away."""
+        self.handle(DeviceUp(device, up, away))
 
     async def close(self) -> None:
         """Let go of everything; tasks on devices go on, and are found again."""

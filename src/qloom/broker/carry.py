@@ -63,8 +63,10 @@ async def carry(task: Live, device: Device, books: Books) -> Outcome:
             given = await (_ask(task, device, books) if task.reattached else _hand_over(task, device, books))
             if isinstance(given, Outcome):
                 return given
-            books.handed_over(task, given, "executing" if device.description.emulated else "vendor_queued")
-        return await _see_through(task, device, books)
+            first = await _first_status(task, given, device, books)
+            books.handed_over(task, given, _state(device, first))
+            return await _see_through(task, device, books, first)
+        return await _see_through(task, device, books, Status("preparing"))
     except CannotTell as error:
         reason = (
             f"QPU {device.description.name} cannot say whether it was given this task, so it may have run: {error}"
@@ -94,14 +96,37 @@ async def _ask(task: Live, device: Device, books: Books) -> str | Outcome:
     return Outcome(False, fault=True, unknown=True, billed_s=0.0, error="the device does not have it")
 
 
-async def _see_through(task: Live, device: Device, books: Books) -> Outcome:
+async def _first_status(task: Live, id: str, device: Device, books: Books) -> Status:
+    """How a task stands right after the handover: one that waits on its device must not count as executing.
+
+    A vendor's machine is not asked: what it has just taken waits in its queue.
+    """
+    if not device.description.emulated:
+        return Status("vendor_queued")
+    try:
+        status: Status = await _persist("wait", task, device, books, lambda: device.wait(id))
+        return status
+    except UnknownTask:
+        return Status("vendor_queued")  # to be found out by who waits for it
+
+
+def _state(device: Device, status: Status) -> str:
+    """A device's word as the queue takes it: an emulated one that sets a task up works on it."""
+    if status.state == "preparing" and not device.description.emulated:
+        return "preparing"
+    return "vendor_queued" if status.state == "vendor_queued" else "executing"
+
+
+async def _see_through(task: Live, device: Device, books: Books, first: Status) -> Outcome:
     id = task.device_id or ""
     if task.stop_wanted:
         await stop(task, device, books)
-    last, pause_s = Status("preparing"), FIRST_PAUSE_S
+    last, pause_s = first, FIRST_PAUSE_S
+    status: Status = first
     while True:
         try:
-            status: Status = await _persist("wait", task, device, books, lambda: device.wait(id))
+            if status is not first or first.state not in ("done", "failed", "cancelled"):
+                status = await _persist("wait", task, device, books, lambda: device.wait(id))
         except UnknownTask as error:
             return Outcome(False, fault=True, unknown=True, billed_s=0.0, error=error.message)
         if status.state == "done":
@@ -117,7 +142,7 @@ async def _see_through(task: Live, device: Device, books: Books) -> Outcome:
             continue
         last, pause_s = status, FIRST_PAUSE_S
         await books.durable(task.id)  # the device's id, before the task counts as anything more
-        books.advance(task, status.state)
+        books.advance(task, _state(device, status))
 
 
 async def _fetch(task: Live, device: Device, books: Books, status: Status) -> Outcome:

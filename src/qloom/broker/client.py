@@ -160,6 +160,30 @@ class BrokerClient:
         """Offer another number of vQPUs (administrators)."""
         return dict(await self._transport.ask("PUT", f"/v1/devices/{device}/shares", {"shares": shares}))
 
+    async def tasks(self, device: str | None = None) -> list[View]:
+        """Tasks of your projects that are not over; all of them for administrators."""
+        return list(await self._transport.ask("GET", "/v1/tasks", params={"device": device} if device else None))
+
+    async def sessions(self, device: str | None = None) -> list[View]:
+        """Your sessions, and shared ones, that are not closed; all of them for administrators."""
+        return list(await self._transport.ask("GET", "/v1/sessions", params={"device": device} if device else None))
+
+    async def evict(self, id: str, reason: str = "") -> View:
+        """Close a session, or cancel a task, of anybody (administrators)."""
+        return dict(await self._transport.ask("POST", f"/v1/evict/{id}", {"reason": reason}))
+
+    async def hold(self, task: str) -> View:
+        """Keep a queued task from being started (administrators)."""
+        return dict(await self._transport.ask("POST", f"/v1/tasks/{task}/hold"))
+
+    async def release(self, task: str) -> View:
+        """Let a task run that was held (administrators)."""
+        return dict(await self._transport.ask("POST", f"/v1/tasks/{task}/release"))
+
+    async def requeue(self, task: str) -> View:
+        """Take a task back from its device and queue it again (administrators)."""
+        return dict(await self._transport.ask("POST", f"/v1/tasks/{task}/requeue"))
+
     async def reconcile(self, device: str | None = None) -> list[View]:
         """Where the vendors' accounting and ours differ (administrators)."""
         params = {"device": device} if device else None

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from qloom.broker.devices.base import Device
+from qloom.broker.devices.base import Description, Device
 from qloom.broker.policies import POLICIES
 from qloom.broker.promise import DeviceSpec, shares_for
 from qloom.broker.slurm import Account
@@ -41,6 +41,14 @@ class ProjectPart(Part):
     )
     max_tasks: Count | None = Field(default=None, description="Tasks that it may have queued or running at once.")
     max_sessions: Count | None = Field(default=None, description="Sessions that it may have waiting or open at once.")
+    max_whole: Count | None = Field(
+        default=None, description="Sessions for a whole device that it may have waiting or open at once; 0 is none."
+    )
+    whole_idle_s: Positive | None = Field(default=None, description="`limits.whole_idle_s`, for this project.")
+    whole_hold_s: Positive | None = Field(default=None, description="`limits.whole_hold_s`, for this project.")
+    max_priority: Annotated[int, Field(ge=-1000, le=1000)] = Field(
+        default=0, description="The highest priority of its tasks; administrators may give any."
+    )
     members: tuple[str, ...] | None = Field(
         default=None,
         description='User names of its members; `"*"` is everybody. Without a list, whoever has a token for it.',
@@ -123,6 +131,13 @@ class LimitsPart(Part):
         default=30.0, description="CPU seconds for one payload; one that takes more is refused."
     )
     session_idle_s: Positive = Field(default=3600.0, description="A session that nobody uses is closed after this.")
+    whole_idle_s: Positive = Field(
+        default=3600.0,
+        description="A session that holds a whole device and has no task is closed after this, asked for or not.",
+    )
+    whole_hold_s: Positive = Field(
+        default=86400.0, description="A session that holds a whole device is closed after this, in use or not."
+    )
     keep_results_s: Positive = Field(
         default=7 * 86400.0, description="How long results can be read, in seconds that the broker has run."
     )
@@ -260,17 +275,20 @@ class BrokerConfig(Part):
             made[name] = part.model_copy(update={"weight": weight, "members": members})
         return made
 
-    def spec(self, device: str, lanes: int) -> DeviceSpec:
+    def spec(self, device: Description) -> DeviceSpec:
         """What the queue core has to know of a device."""
-        part = self.promises.get(device, self.promise)
+        part = self.promises.get(device.name, self.promise)
         names = ("shares", "outside_limit", "longest_s", "retries", "limit_s")
         given = {name: getattr(part, name) for name in names}
-        spec = DeviceSpec(device, lanes=lanes, policy=self.policy, **given)
-        return spec if part.promised_wait_s is None else replace(spec, shares=shares_for(spec, part.promised_wait_s))
+        spec = DeviceSpec(device.name, lanes=device.lanes, policy=self.policy, bounded=device.bounded, **given)
+        promised_s = self.promised_wait_s(device)
+        return spec if promised_s is None else replace(spec, shares=shares_for(spec, promised_s))
 
-    def promised_wait_s(self, device: str) -> float | None:
-        """What the site has promised for a device."""
-        return self.promises.get(device, self.promise).promised_wait_s
+    def promised_wait_s(self, device: Description) -> float | None:
+        """What the site has promised for a device. What it says of all devices is not meant for one that cannot."""
+        if device.name not in self.promises and not device.bounded:
+            return None
+        return self.promises.get(device.name, self.promise).promised_wait_s
 
 
 def default_address() -> str:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import replace
 
 from qloom.broker.events import (
@@ -16,28 +17,33 @@ from qloom.broker.events import (
     Action,
     Advanced,
     Cancelled,
+    Counting,
     DeviceUp,
     Ended,
     Event,
     Finished,
+    Held,
     LetGo,
+    Moved,
+    Place,
+    Released,
+    Requeued,
     SessionClosed,
-    SessionOpened,
+    SessionEnded,
     SessionRequested,
     SharesChanged,
-    Start,
     Stop,
     Submitted,
     TimePassed,
 )
-from qloom.broker.lines import DeviceLine, SessionEntry, TaskEntry, candidate
-from qloom.broker.policies import group, policy
-from qloom.broker.state import QueueState
+from qloom.broker.lines import Counted, DeviceLine, SessionEntry, TaskEntry
+from qloom.broker.policies import group
+from qloom.broker.serving import Serving
 from qloom.errors import InputError, Refused
 from qloom.model import QpuHold
 
 
-class QueueCore(QueueState):
+class QueueCore(Serving):
     """All lines. `handle` is the only way to change them, once they are as they were."""
 
     def handle(self, event: Event, now_us: int = 0) -> list[Action]:
@@ -48,6 +54,12 @@ class QueueCore(QueueState):
                 device = self._submit(event, now_us)
             case Cancelled(name, why):
                 return self._cancel(name, why, now_us)
+            case Held(name):
+                device = self._hold(self._known(name), now_us)
+            case Released(name):
+                device, actions = self._release(self._known(name), now_us)
+            case Requeued(name):
+                return self._requeue(self._known(name))
             case Advanced(name, state):
                 self._advance_task(name, state, now_us)
                 return []
@@ -62,9 +74,11 @@ class QueueCore(QueueState):
                 if name not in self._sessions:
                     return []
                 device, actions = self._close(name, "its session was closed" + (f": {why}" if why else ""))
-            case DeviceUp(name, up):
+            case DeviceUp(name, up, away):
                 device = self._device(name)
-                device.up = up
+                device.up, was_away, device.away = up, device.away, away
+                actions = self._count_execution(device, now_us) if was_away != away else []
+                actions += self._move_waiting(device, now_us)
             case SharesChanged(name, shares):
                 device = self._device(name)
                 device.spec = replace(device.spec, shares=shares)
@@ -90,7 +104,7 @@ class QueueCore(QueueState):
             )
         if event.max_wait_s is not None:
             self._require_wait(device, event.session, event.max_wait_s)
-        self.ledger.admit_task(event.project, event.job, event.expected_s, now_us)
+        self.ledger.admit_task(event.project, event.job, event.reserved_s, now_us)
         task = TaskEntry(event, "queued", self._next_order(), now_us, now_us)
         self._add(task)
         if session is None:
@@ -123,6 +137,108 @@ class QueueCore(QueueState):
             task.state, task.since_us = state, now_us
             self._note_deadline(task)
 
+    def _known(self, name: str) -> TaskEntry:
+        try:
+            return self._tasks[name]
+        except KeyError:
+            raise Refused(f"quantum task {name} is over or unknown") from None
+
+    # What administrators do
+
+    def _hold(self, task: TaskEntry, now_us: int) -> DeviceLine:
+        name, device = task.submitted.task, self._device(task.submitted.device)
+        if task.state != "queued":
+            raise Refused(f"quantum task {name} is on QPU {device.spec.name}", hint="requeue it, then hold it")
+        if not task.is_held:
+            self._leave_line(device, task, now_us)
+            self._count_backlog(task, -1)
+            task.counted = replace(task.counted, held_us=now_us)
+            if (session := self._sessions.get(task.submitted.session or "")) is not None:
+                session.held[name] = None
+        return device
+
+    def _release(self, task: TaskEntry, now_us: int) -> tuple[DeviceLine, list[Action]]:
+        """To the end of its line, as if it had just come: what came meanwhile was told nothing of it."""
+        device = self._device(task.submitted.device)
+        if not task.is_held:
+            return device, []
+        task.counted = replace(task.counted, held_us=None, uncounted_us=now_us - task.queued_us)
+        task.order, task.most_shares = self._next_order(), None
+        self._count_backlog(task, 1)
+        self._note_deadline(task)
+        if (session := self._sessions.get(task.submitted.session or "")) is None:
+            device.wait_outside(task.submitted.task, group(device.spec.policy, task.submitted))
+            return device, self._move_waiting(device, now_us)
+        del session.held[task.submitted.task]
+        session.tasks.append(task.submitted.task)
+        if len(session.tasks) == 1:
+            self._become_head(device, session)
+        return device, []
+
+    def _requeue(self, task: TaskEntry) -> list[Action]:
+        if task.state == "queued":
+            raise Refused(f"quantum task {task.submitted.task} is queued already")
+        if task.stopping not in ("", "queued"):
+            raise Refused(f"quantum task {task.submitted.task} is being taken back for good")
+        return self._stop(task, "queued", "")
+
+    def _queue_anew(self, device: DeviceLine, task: TaskEntry, now_us: int) -> None:
+        """As if it had just come: its attempts and its wait begin again."""
+        name, session = task.submitted.task, self._sessions.get(task.submitted.session or "")
+        task.state, task.since_us, task.stopping, task.reason = "queued", now_us, "", ""
+        task.counted = Counted(uncounted_us=now_us - task.queued_us, spent=task.attempts)
+        was_let_go, task.let_go = task.let_go, False
+        task.order, task.most_shares = self._next_order(), None
+        self._note_deadline(task)
+        if session is None:
+            device.wait_outside(name, group(device.spec.policy, task.submitted))
+        else:
+            session.tasks.append(name)
+            if not was_let_go or len(session.tasks) == 1:
+                self._become_head(device, session)
+
+    # Devices that are away
+
+    def _count_execution(self, device: DeviceLine, now_us: int) -> list[Action]:
+        """A device went away or came back: in between, execution does not count against the limits of its tasks."""
+        actions: list[Action] = []
+        for task in (self._tasks[name] for name in device.executing):
+            if task.state != "executing" or task.counted.runs is not device.away:
+                continue
+            task.counted = replace(task.counted, ran_us=task.executed_us(now_us), runs=not device.away)
+            task.since_us = now_us
+            self._note_deadline(task)
+            since_us = None if device.away else now_us
+            actions.append(Counting(task.submitted.task, task.counted.ran_us, since_us))
+        return actions
+
+    def _move_waiting(self, device: DeviceLine, now_us: int) -> list[Action]:
+        """Tasks that may run elsewhere leave a device that is not up, for one that is."""
+        lines = self._devices.values() if device.up else [device]
+        waiting = [name for line in lines if not line.up for tasks in line.outside.values() for name in tasks]
+        actions: list[Action] = []
+        for task in (self._tasks[name] for name in waiting):
+            places = [place for place in task.submitted.places if self._device(place.device).up]
+            if places:
+                self._leave_line(self._device(task.submitted.device), task, now_us)
+                actions += self._move(task, places, now_us, back=True)
+        return actions
+
+    def _move(self, task: TaskEntry, places: Sequence[Place], now_us: int, *, back: bool) -> list[Action]:
+        """To the place that would have it first."""
+        was = task.submitted
+        place = min(places, key=lambda one: (not self.is_up(one.device), self.expected_wait_s(one.device)))
+        self._count_backlog(task, -1)
+        task.submitted = was.moved(place, back=back)
+        self._count_backlog(task, 1)
+        self.ledger.change_reserve(was.project, was.reserved_s, task.submitted.reserved_s)
+        task.order = self._next_order()
+        device = self._device(place.device)
+        device.wait_outside(was.task, group(device.spec.policy, task.submitted))
+        return [Moved(task.submitted), *self._serve(device, now_us)]
+
+    # The ends of tasks
+
     def _cancel(self, name: str, why: str, now_us: int) -> list[Action]:
         task = self._tasks.get(name)
         if task is None:
@@ -130,7 +246,8 @@ class QueueCore(QueueState):
         device = self._device(task.submitted.device)
         if task.state != "queued":
             return self._stop(task, "cancelled", why)
-        self._leave_line(device, task, now_us)
+        if not task.is_held:
+            self._leave_line(device, task, now_us)
         return [self._end(name, "cancelled", why), *self._serve(device, now_us)]
 
     def _stop(self, task: TaskEntry, state: str, reason: str) -> list[Action]:
@@ -153,7 +270,7 @@ class QueueCore(QueueState):
         name, device = task.submitted.task, self._device(task.submitted.device)
         if name in device.executing:
             device.executing.remove(name)
-            task.on_device_s = (now_us - task.since_us) / 1e6 if task.state == "executing" else 0.0
+            task.on_device_s = task.executed_us(now_us) / 1e6
             if (session := self._sessions.get(task.submitted.session or "")) is not None:
                 session.turn_s += max(0.0, task.on_device_s - task.submitted.expected_s)
         return device
@@ -172,9 +289,19 @@ class QueueCore(QueueState):
             task.attempts -= 1
         billed_s = task.on_device_s if event.billed_s is None else event.billed_s
         self.ledger.charge(task.submitted.project, billed_s, now_us)
-        if event.fault and not task.stopping and task.attempts <= device.spec.retries:
+        if task.stopping == "queued":  # unless it was done before it could be taken back
+            if not event.ok:
+                self._queue_anew(device, task, now_us)
+                return device, self._move_waiting(device, now_us)
+            task.stopping = ""
+        if event.fault and not task.stopping and task.tries <= device.spec.retries:
             self._try_again(device, task, now_us)
-            return device, []
+            return device, self._move_waiting(device, now_us)
+        if event.fault and not task.stopping and task.submitted.places:
+            task.state, task.since_us, task.let_go = "queued", now_us, False
+            task.counted = Counted(task.counted.held_us, task.counted.uncounted_us, spent=task.attempts)
+            self._note_deadline(task)
+            return device, self._move(task, task.submitted.places, now_us, back=False)
         state = task.stopping or ("done" if event.ok and not event.fault else "failed")
         reason = task.reason or ("" if state != "failed" else "the device failed" if event.fault else "it failed")
         ended = self._end(event.task, state, reason)
@@ -194,12 +321,18 @@ class QueueCore(QueueState):
     def _end(self, name: str, state: str, reason: str) -> Ended:
         assert state in FINAL  # noqa: S101
         submitted = self._remove(name)
-        self.ledger.settle_task(submitted.project, submitted.job, submitted.expected_s)
+        if (session := self._sessions.get(submitted.session or "")) is not None:
+            session.held.pop(name, None)
+        self.ledger.settle_task(submitted.project, submitted.job, submitted.reserved_s)
         return Ended(name, state, reason)
 
     def _expire(self, now_us: int) -> list[Action]:
         actions: list[Action] = []
-        while (due_us := self.next_deadline_us()) is not None and due_us <= now_us:
+        for session, due_us, why in self._holds():
+            if due_us <= now_us:
+                device, ended = self._close(session, f"its session was closed: {why}")
+                actions += [*ended, SessionEnded(session, why), *self._serve(device, now_us)]
+        while self.next_deadline_us() is not None and self._deadlines and self._deadlines[0][0] <= now_us:
             _, name = heapq.heappop(self._deadlines)
             task = self._tasks[name]
             if task.state == "queued":
@@ -217,7 +350,7 @@ class QueueCore(QueueState):
         device = self._device(event.device)
         if event.session in self._sessions or event.hold is QpuHold.TASK:
             raise InputError(f"session {event.session} cannot be opened: it is open, or holds nothing")
-        self.ledger.admit_session(event.project, event.job)
+        self.ledger.admit_session(event.project, event.job, whole=event.hold is QpuHold.WHOLE)
         self._sessions[event.session] = SessionEntry(event)
         device.requests.append(event.session)
         return device
@@ -225,7 +358,7 @@ class QueueCore(QueueState):
     def _close(self, name: str, why: str) -> tuple[DeviceLine, list[Action]]:
         session = self._sessions.pop(name)
         device = self._device(session.requested.device)
-        actions: list[Action] = [self._end(task, "cancelled", why) for task in session.tasks]
+        actions: list[Action] = [self._end(task, "cancelled", why) for task in (*session.tasks, *session.held)]
         for task in list(device.executing):
             if self._tasks[task].submitted.session == name:
                 actions += self._stop(self._tasks[task], "cancelled", why)
@@ -233,109 +366,7 @@ class QueueCore(QueueState):
         if name in device.requests:
             device.requests.remove(name)
         if device.owner == name:
-            device.owner = None
-        self.ledger.end_session(session.requested.project, session.requested.job)
+            device.owner, device.after_whole = None, True
+        requested = session.requested
+        self.ledger.end_session(requested.project, requested.job, whole=requested.hold is QpuHold.WHOLE)
         return device, actions
-
-    # Serving
-
-    def _serve(self, device: DeviceLine, now_us: int) -> list[Action]:
-        """Open and start what can be."""
-        actions: list[Action] = []
-        while device.requests and self._can_open(device, self._sessions[device.requests[0]]):
-            name = device.requests.popleft()
-            session = self._sessions[name]
-            session.is_open = True
-            device.open[name] = None
-            if session.requested.hold is QpuHold.WHOLE:
-                device.owner = name
-            actions.append(SessionOpened(name))
-            if session.tasks:
-                self._become_head(device, session)
-        while device.up and len(device.executing) < device.spec.lanes:
-            task = self._next_task(device, now_us)
-            if task is None:
-                break
-            actions.append(self._start(device, task, now_us))
-        return actions
-
-    def _can_open(self, device: DeviceLine, session: SessionEntry) -> bool:
-        if session.requested.hold is QpuHold.WHOLE:
-            return device.up and not device.open and not device.executing
-        taken = self._taken(device)
-        if device.owner is not None or taken >= device.spec.shares:
-            return False
-        queued = (self._tasks[task] for name in device.open for task in self._sessions[name].tasks)
-        if any(task.most_shares is not None and taken >= task.most_shares for task in queued):
-            return False  # its limit on waiting was accepted when there were fewer shares
-        return self._outside_running(device) <= device.spec.outside_limit
-
-    def _next_task(self, device: DeviceLine, now_us: int) -> TaskEntry | None:
-        if device.owner is not None:
-            own = self._sessions[device.owner].tasks
-            return self._tasks[own[0]] if own else None
-        heads = [self._tasks[head] for head in self._heads(device)]
-        limit = device.spec.outside_limit
-        patient = all(head.outside_ahead < limit for head in heads)
-        if device.open:  # one that runs already would go before a session's task that comes next
-            patient = patient and self._outside_running(device) < limit
-        whole_is_next = bool(device.requests) and self._is_whole(device.requests[0]) and not device.open
-        firsts = device.first_outside() if patient and not whole_is_next else []
-        outside = [self._tasks[name] for name in firsts]
-        rule = policy(device.spec.policy)
-        return min(
-            [*heads, *outside], key=lambda task: rule(candidate(task, now_us), self.ledger.usage), default=None
-        )
-
-    def _heads(self, device: DeviceLine) -> list[str]:
-        """The next task of each session whose turn may come: a session runs one task at a time."""
-        active = {self._tasks[task].submitted.session for task in device.executing}
-        return [
-            self._sessions[name].tasks[0] for name in device.open if self._sessions[name].tasks and name not in active
-        ]
-
-    def _start(self, device: DeviceLine, task: TaskEntry, now_us: int) -> Start:
-        name, session = task.submitted.task, task.submitted.session
-        if session is None:
-            device.leave_outside(name, group(device.spec.policy, task.submitted))
-            if task.attempts == 0:  # a retry is part of the time that is allowed for it
-                for head in self._heads(device):
-                    self._tasks[head].outside_ahead += 1
-        else:
-            self._sessions[session].tasks.popleft()
-            self._take_turn(device, self._sessions[session], task)
-        device.executing.append(name)
-        task.state, task.since_us, task.attempts = "preparing", now_us, task.attempts + 1
-        return Start(name, task.submitted.device)
-
-    def _take_turn(self, device: DeviceLine, session: SessionEntry, task: TaskEntry) -> None:
-        """Tasks with the same set-up may share a turn, as long as it cannot last longer than one task may."""
-        continues = session.set_up is not None and session.set_up == task.submitted.set_up
-        session.turn_s = task.submitted.expected_s + (session.turn_s if continues else 0.0)
-        session.set_up = task.submitted.set_up
-
-    def _become_head(self, device: DeviceLine, session: SessionEntry) -> None:
-        """A new head goes to the back of the line, with the tasks from outside that run now ahead of it.
-
-        While a task of its session executes it is not in the line: that it becomes head is told again after that.
-        """
-        if any(self._tasks[task].submitted.session == session.requested.session for task in device.executing):
-            return
-        head = self._tasks[session.tasks[0]]
-        slowest_s, limit_s = device.spec.slowest_s, head.submitted.time_limit_s
-        same_turn = (
-            slowest_s is not None
-            and session.set_up is not None
-            and session.set_up == head.submitted.set_up
-            and session.turn_s + (head.submitted.expected_s if limit_s is None else limit_s) <= slowest_s
-        )
-        head.order = 0 if same_turn else self._next_order()
-        head.outside_ahead = self._outside_running(device)
-        if not same_turn:
-            session.set_up, session.turn_s = None, 0.0
-
-    def _outside_running(self, device: DeviceLine) -> int:
-        return sum(1 for task in device.executing if self._tasks[task].submitted.session is None)
-
-    def _is_whole(self, session: str) -> bool:
-        return self._sessions[session].requested.hold is QpuHold.WHOLE

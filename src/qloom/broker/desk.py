@@ -69,15 +69,11 @@ class Desk(Board):
         """A task as a caller may see it: whose session it runs in is for those to know who may use that."""
         if view["session"] is not None and view["user"] != who.user and not who.admin:
             session = self.sessions.get(view["session"])
-            if session is None or not (session.user == who.user or session.shared):
+            if session is None or not session.usable_by(who):
                 view["session"] = None
         if view["project"] not in who.projects:
             view["name"] = None
         return view
-
-    def note_unwanted(self, task: Live) -> None:
-        """Remember over a restart that a task is to be taken back from its device."""
-        self.store.stage("UPDATE tasks SET unwanted = 1 WHERE id = ?", task.id, group=task.id)
 
     async def within(self, future: asyncio.Future[None], seconds: float | None) -> bool:
         """Wait for a future for some time; whether it came."""

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qloom.model import QpuHold
 
 WAITING = ("queued",)
 ON_DEVICE = ("preparing", "vendor_queued", "executing")
 FINAL = ("done", "failed", "cancelled", "expired")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device that a task may run on instead, and what it would be there."""
+
+    device: str
+    expected_s: float = 0.0
+    time_limit_s: float | None = None
+    set_up: str | None = None
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,25 @@ class Submitted:
     max_wait_s: float | None = None  # refused if it cannot be met, expired if it is exceeded
     time_limit_s: float | None = None  # of execution
     set_up: str | None = None  # tasks of a session with the same set-up may share a turn
+    places: tuple[Place, ...] = ()  # where else it may run, if it is from outside any session
+
+    @property
+    def reserved_s(self) -> float:
+        """What a budget must have left for it, wherever it runs."""
+        return max(self.expected_s, *(place.expected_s for place in self.places), 0.0)
+
+    def moved(self, place: Place, *, back: bool) -> Submitted:
+        """The same task elsewhere; `back` if it may return."""
+        here = Place(self.device, self.expected_s, self.time_limit_s, self.set_up)
+        places = tuple(other for other in self.places if other is not place) + ((here,) if back else ())
+        return replace(
+            self,
+            device=place.device,
+            expected_s=place.expected_s,
+            time_limit_s=place.time_limit_s,
+            set_up=place.set_up,
+            places=places,
+        )
 
 
 @dataclass(frozen=True)
@@ -33,6 +62,27 @@ class Cancelled:
 
     task: str
     why: str = ""  # if its owner did not ask for it
+
+
+@dataclass(frozen=True)
+class Held:
+    """An administrator holds a queued task: it is not started before it is released."""
+
+    task: str
+
+
+@dataclass(frozen=True)
+class Released:
+    """A task that was held may run again; it goes to the end of its line."""
+
+    task: str
+
+
+@dataclass(frozen=True)
+class Requeued:
+    """A task is to be taken back from its device and queued again, as if it had just come."""
+
+    task: str
 
 
 @dataclass(frozen=True)
@@ -70,6 +120,8 @@ class SessionRequested:
     hold: QpuHold
     project: str = ""
     job: str = ""
+    idle_limit_s: float | None = None  # a hold of the whole device ends after so long without a task
+    hold_limit_s: float | None = None  # and after so long in any case
 
 
 @dataclass(frozen=True)
@@ -86,6 +138,7 @@ class DeviceUp:
 
     device: str
     up: bool
+    away: bool = False  # it calibrates or is offline, rather than drained: execution does not count meanwhile
 
 
 @dataclass(frozen=True)
@@ -104,6 +157,9 @@ class TimePassed:
 Event = (
     Submitted
     | Cancelled
+    | Held
+    | Released
+    | Requeued
     | Advanced
     | LetGo
     | Finished
@@ -146,4 +202,28 @@ class Ended:
     reason: str = ""
 
 
-Action = Start | Stop | SessionOpened | Ended
+@dataclass(frozen=True)
+class Moved:
+    """A queued task waits for another device from now on."""
+
+    submitted: Submitted
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Execution of a task counts against its limit from `since_us` on, or not for now; `ran_us` was before."""
+
+    task: str
+    ran_us: int
+    since_us: int | None
+
+
+@dataclass(frozen=True)
+class SessionEnded:
+    """A session has reached a limit, and is closed."""
+
+    session: str
+    why: str
+
+
+Action = Start | Stop | SessionOpened | Ended | Moved | Counting | SessionEnded

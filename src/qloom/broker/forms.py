@@ -38,7 +38,12 @@ class TaskForm(Form):
         None, description="How long it takes, on an emulated device; a vendor's machine takes its own time."
     )
     options: dict[str, JsonValue] = {}
-    device: Name | None = Field(None, description="None: any that takes it, with the least to do.")
+    device: Name | None = Field(None, description="None: one that takes it, with the least to do.")
+    devices: list[Name] = Field(
+        [],
+        max_length=100,
+        description='Several that it may run on, or ["*"] for any that fits: it goes to another while one is away.',
+    )
     project: Name | None = None
     session: Name | None = None
     job: Name | None = None
@@ -55,7 +60,7 @@ class TaskForm(Form):
         """As the broker takes it."""
         given: dict[str, Any] = self.model_dump(exclude={"body"})  # a dump would copy it, value by value
         part = {name: given.pop(name) for name in ("kind", "shots", "seconds", "options")}
-        return Order(Envelope(body=self.body, **part), **given)
+        return Order(Envelope(body=self.body, **part), **{**given, "devices": tuple(given["devices"])})
 
 
 class SessionForm(Form):
@@ -70,6 +75,14 @@ class SessionForm(Form):
         None, description="The Slurm job that holds the share, where the broker asks for one."
     )
     shared: bool = Field(False, description="Whether all members of the project may use it, not only its owner.")
+
+
+class EvictForm(Form):
+    """Why a task or a session is ended."""
+
+    reason: Annotated[str, Field(max_length=500), AfterValidator(_plain)] = Field(
+        "", description="What its owner is told."
+    )
 
 
 class SharesForm(Form):

@@ -16,9 +16,10 @@ from starlette.exceptions import HTTPException
 from qloom.broker.auth import Authenticator
 from qloom.broker.config import AuthPart, LimitsPart
 from qloom.broker.feed import Current, Feed
-from qloom.broker.forms import Name, Problem, SessionForm, SharesForm, TaskForm
+from qloom.broker.forms import EvictForm, Name, Problem, SessionForm, SharesForm, TaskForm
 from qloom.broker.health import health
 from qloom.broker.metrics import Metrics
+from qloom.broker.oversight import Oversight
 from qloom.broker.problems import status_of
 from qloom.broker.reading import LoopReader, TaskReader, WrongForm
 from qloom.broker.records import Caller, hold_named
@@ -34,6 +35,7 @@ CHECK_S = 1.0  # a silent stream ends within this time after its credential was 
 Answer = dict[str, Any]
 Id = Annotated[str, PathPart(max_length=100)]
 Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT_S, description="Seconds to wait for it.")]
+OneDevice = Annotated[str | None, Query(max_length=100, description="One device only.")]
 Key = Annotated[Name | None, Header(alias="Idempotency-Key")]
 LastEvent = Annotated[str | None, Header(alias="Last-Event-ID", max_length=100)]
 
@@ -75,6 +77,7 @@ def make_app(
     _tell_errors(app)
     _tasks(app, broker, reader or LoopReader())
     _sessions(app, broker)
+    _oversight(app, Oversight(broker))
     _devices(app, broker)
     _watching(app, broker, auth)
     return app
@@ -162,6 +165,38 @@ def _sessions(app: FastAPI, broker: Broker) -> None:
         return await broker.close_session(who, id)
 
 
+def _oversight(app: FastAPI, oversight: Oversight) -> None:
+    @app.get("/v1/tasks")
+    async def tasks(who: Who, device: OneDevice = None) -> list[Answer]:
+        """Tasks of your projects that are not over; all, with their owners, for administrators."""
+        return oversight.tasks(who, device)
+
+    @app.get("/v1/sessions")
+    async def sessions(who: Who, device: OneDevice = None) -> list[Answer]:
+        """Sessions of yours, and shared ones, that are not closed; all, with their owners, for administrators."""
+        return oversight.sessions(who, device)
+
+    @app.post("/v1/tasks/{id}/hold")
+    async def hold(who: Who, id: Id) -> Answer:
+        """Keep a queued task from being started (administrators)."""
+        return await oversight.hold(who, id)
+
+    @app.post("/v1/tasks/{id}/release")
+    async def release(who: Who, id: Id) -> Answer:
+        """Let a task run that was held (administrators)."""
+        return await oversight.release(who, id)
+
+    @app.post("/v1/tasks/{id}/requeue")
+    async def requeue(who: Who, id: Id) -> Answer:
+        """Take a task back from its device and queue it again (administrators)."""
+        return await oversight.requeue(who, id)
+
+    @app.post("/v1/evict/{id}")
+    async def evict(who: Who, id: Id, form: EvictForm) -> Answer:
+        """Close a session, or cancel a task, of anybody (administrators)."""
+        return await oversight.evict(who, id, form.reason)
+
+
 def _devices(app: FastAPI, broker: Broker) -> None:
     @app.get("/v1/devices")
     async def devices(who: Who) -> list[Answer]:
@@ -194,7 +229,7 @@ def _devices(app: FastAPI, broker: Broker) -> None:
         return await broker.set_shares(who, name, form.shares)
 
     @app.get("/v1/reconcile")
-    async def reconcile(who: Who, device: Annotated[str | None, Query(max_length=100)] = None) -> list[Answer]:
+    async def reconcile(who: Who, device: OneDevice = None) -> list[Answer]:
         """Where the vendors' accounting and ours differ (administrators)."""
         return await broker.reconcile(who, device)
 

@@ -18,6 +18,10 @@ class Project:
     budget_s: float | None = None
     max_tasks: int | None = None  # queued or running at once
     max_sessions: int | None = None
+    max_whole: int | None = None  # sessions for a whole device, waiting or open at once
+    max_priority: int | None = None
+    whole_idle_s: float | None = None  # a hold of a whole device ends after so long without a task
+    whole_hold_s: float | None = None  # and after so long in any case
 
 
 @dataclass
@@ -30,6 +34,7 @@ class Ledger:
     reserved_s: dict[str, float] = field(default_factory=dict)
     tasks: dict[str, int] = field(default_factory=dict)
     sessions: dict[str, int] = field(default_factory=dict)
+    wholes: dict[str, int] = field(default_factory=dict)
     jobs: dict[str, int] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
 
@@ -41,9 +46,22 @@ class Ledger:
         self.projects = {project.name: project for project in projects}
         self.usage.weights = {project.name: project.weight for project in self.projects.values()}
 
+    def project(self, name: str) -> Project:
+        """What a project may use."""
+        return self.projects.get(name, Project(name))
+
+    def require_priority(self, project: str, priority: int) -> None:
+        """Refuse a priority that a project may not give its tasks."""
+        most = self.project(project).max_priority
+        if most is not None and priority > most:
+            raise Refused(
+                f"project {project} may give its tasks a priority of {most} at most, not {priority}",
+                hint="ask an administrator for a higher max_priority",
+            )
+
     def admit_task(self, project: str, job: str, expected_s: float, now_us: int) -> None:
         """Refuse a task that its project may not have, or reserve its seconds."""
-        known = self.projects.get(project, Project(project))
+        known = self.project(project)
         count = self.tasks.get(project, 0)
         if known.max_tasks is not None and count >= known.max_tasks:
             raise Refused(f"project {project} has {count} tasks at once and may have no more")
@@ -66,6 +84,10 @@ class Ledger:
         self.reserved_s[project] = self.reserved_s.get(project, 0.0) + expected_s
         self.jobs[job] = self.jobs.get(job, 0) + 1
 
+    def change_reserve(self, project: str, was_s: float, is_s: float) -> None:
+        """A task that waits is to take another time."""
+        self.reserved_s[project] += is_s - was_s
+
     def charge(self, project: str, billed_s: float, now_us: int) -> None:
         """A device was used, by an attempt that may have failed."""
         self.used_s[project] = self.used_s.get(project, 0.0) + billed_s
@@ -77,22 +99,28 @@ class Ledger:
         self.reserved_s[project] -= expected_s
         self._leave_job(job)
 
-    def admit_session(self, project: str, job: str) -> None:
+    def admit_session(self, project: str, job: str, *, whole: bool) -> None:
         """Refuse a session that its project may not have."""
-        known = self.projects.get(project, Project(project))
+        known = self.project(project)
+        if whole and known.max_whole is not None and self.wholes.get(project, 0) >= known.max_whole:
+            raise Refused(
+                f"project {project} may hold {known.max_whole} whole devices at once", hint="open a share instead"
+            )
         count = self.sessions.get(project, 0)
         if known.max_sessions is not None and count >= known.max_sessions:
             raise Refused(f"project {project} has {count} sessions at once and may have no more")
         self._admit_job(job)
-        self.take_session(project, job)
+        self.take_session(project, job, whole=whole)
 
-    def take_session(self, project: str, job: str) -> None:
+    def take_session(self, project: str, job: str, *, whole: bool) -> None:
         """Count a session that was admitted."""
+        self.wholes[project] = self.wholes.get(project, 0) + whole
         self.sessions[project] = self.sessions.get(project, 0) + 1
         self.jobs[job] = self.jobs.get(job, 0) + 1
 
-    def end_session(self, project: str, job: str) -> None:
+    def end_session(self, project: str, job: str, *, whole: bool) -> None:
         """A session is over."""
+        self.wholes[project] -= whole
         self.sessions[project] -= 1
         self._leave_job(job)
 

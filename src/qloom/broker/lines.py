@@ -11,6 +11,20 @@ from qloom.broker.policies import Candidate
 from qloom.broker.promise import DeviceSpec
 
 
+@dataclass(frozen=True)
+class Counted:
+    """What of a task's time and attempts counts against its limits; the store keeps it."""
+
+    held_us: int | None = None  # since when it is held
+    uncounted_us: int = 0  # from its submission until it was released, or queued anew: its wait began then
+    spent: int = 0  # attempts before it was last queued anew
+    ran_us: int = 0  # execution that counted before
+    runs: bool = True  # whether execution counts now: the device is not away
+
+
+NOTHING = Counted()
+
+
 @dataclass
 class TaskEntry:
     """A task that is not over."""
@@ -27,6 +41,23 @@ class TaskEntry:
     most_shares: int | None = None  # with more sessions its limit on waiting might not be kept; None: any number
     stopping: str = ""  # the state it will have once the device has let go of it
     reason: str = ""
+    counted: Counted = NOTHING
+
+    @property
+    def is_held(self) -> bool:
+        """Whether an administrator holds it."""
+        return self.counted.held_us is not None
+
+    @property
+    def tries(self) -> int:
+        """Attempts since it was queued, or queued anew."""
+        return self.attempts - self.counted.spent
+
+    def executed_us(self, now_us: int) -> int:
+        """How long it has executed, as far as that counts."""
+        if self.state != "executing":
+            return 0
+        return self.counted.ran_us + (now_us - self.since_us if self.counted.runs else 0)
 
 
 @dataclass
@@ -38,6 +69,21 @@ class SessionEntry:
     tasks: deque[str] = field(default_factory=deque)  # queued ones
     turn_s: float = 0.0  # seconds of the present turn: expected ones, and those that were more
     set_up: str | None = None
+    held: dict[str, None] = field(default_factory=dict)  # tasks that an administrator holds
+    opened_us: int = 0
+    idle_us: int | None = None  # since when it has held the whole device without a task
+
+    def due_us(self) -> tuple[int, str] | None:
+        """When a hold of the whole device ends, and why."""
+        idle_s, hold_s = self.requested.idle_limit_s, self.requested.hold_limit_s
+        dues = []
+        if idle_s is not None and self.idle_us is not None:
+            why = f"it held the whole device for {idle_s:g} s without a task"
+            dues.append((self.idle_us + round(idle_s * 1e6), why))
+        if hold_s is not None:
+            why = f"it held the whole device for {hold_s:g} s, the longest that is allowed"
+            dues.append((self.opened_us + round(hold_s * 1e6), why))
+        return min(dues, default=None)
 
 
 @dataclass
@@ -51,6 +97,8 @@ class DeviceLine:
     outside: dict[Hashable, OrderedDict[str, None]] = field(default_factory=dict)  # queued, by the policy's groups
     executing: list[str] = field(default_factory=list)
     owner: str | None = None
+    after_whole: bool = False  # a whole hold has ended, and no task from outside has run since
+    away: bool = False  # neither up nor at work
     backlog_us: int = 0  # expected, of all that is queued or executing
 
     def wait_outside(self, task: str, group: Hashable, *, first: bool = False) -> None:
@@ -78,8 +126,11 @@ def candidate(task: TaskEntry, now_us: int) -> Candidate:
 
 
 def deadline_us(task: TaskEntry) -> int | None:
-    if task.state == "queued" and task.submitted.max_wait_s is not None:
-        return task.queued_us + round(task.submitted.max_wait_s * 1e6) + 1  # a wait of just so long is allowed
-    if task.state == "executing" and task.submitted.time_limit_s is not None and not (task.stopping or task.let_go):
-        return task.since_us + round(task.submitted.time_limit_s * 1e6)
+    submitted, counted = task.submitted, task.counted
+    if task.state == "queued" and submitted.max_wait_s is not None and not task.is_held:
+        began_us = task.queued_us + counted.uncounted_us
+        return began_us + round(submitted.max_wait_s * 1e6) + 1  # a wait of just so long is allowed
+    counts = task.state == "executing" and counted.runs and not (task.stopping or task.let_go)
+    if counts and submitted.time_limit_s is not None:
+        return task.since_us + round(submitted.time_limit_s * 1e6) - counted.ran_us
     return None

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from qloom.broker.events import Submitted
+import json
+
+from qloom.broker.events import Place, Submitted
+from qloom.broker.lines import Counted
 from qloom.broker.records import Live, LiveSession
 from qloom.broker.store import Store
 from qloom.model import QpuHold
+
+TO_BE_QUEUED = 2  # of `unwanted`: it is being taken back from its device, to be queued again
 
 
 def load_tasks(store: Store) -> list[Live]:
@@ -32,6 +37,7 @@ def load_tasks(store: Store) -> list[Live]:
                 row["max_wait_s"],
                 row["time_limit_s"],
                 row["set_up"],
+                places_from(row["places"]),
             ),
             submitted_us=row["submitted_us"],
             key=row["key"],
@@ -44,10 +50,30 @@ def load_tasks(store: Store) -> list[Live]:
             device_id=row["device_id"],
             reattached=row["token"] is not None,
             stop_wanted=bool(row["unwanted"]),
+            wanted_again=row["unwanted"] == TO_BE_QUEUED,
             billed_s=row["billed_s"],
+            held=row["held_us"] is not None,
+            counted=Counted(
+                row["held_us"],
+                row["uncounted_us"],
+                row["spent"],
+                row["ran_us"],
+                runs=row["state"] != "executing" or row["counted_us"] is not None,
+            ),
+            counted_us=row["counted_us"],
         )
         for row in rows
     ]
+
+
+def places_text(places: tuple[Place, ...]) -> str | None:
+    """Where else a task may run, as the store keeps it."""
+    return json.dumps([vars(place) for place in places]) if places else None
+
+
+def places_from(text: str | None) -> tuple[Place, ...]:
+    """As it was."""
+    return tuple(Place(**place) for place in json.loads(text)) if text is not None else ()
 
 
 def load_sessions(store: Store) -> list[LiveSession]:
@@ -66,6 +92,10 @@ def load_sessions(store: Store) -> list[LiveSession]:
             opened_us=row["opened_us"],
             turn_us=row["turn_us"],
             shared=bool(row["shared"]),
+            last_us=row["last_us"] or 0,
         )
-        for row in store.rows("SELECT * FROM sessions WHERE state != 'closed' ORDER BY number")
+        for row in store.rows(
+            "SELECT *, CASE hold WHEN 'whole' THEN (SELECT max(ended_us) FROM tasks WHERE session = sessions.id) END "
+            "AS last_us FROM sessions WHERE state != 'closed' ORDER BY number"
+        )
     ]

@@ -29,7 +29,17 @@ def kept_accounts(store: Store) -> dict[str, Account]:
 def projects_of(config: BrokerConfig, accounts: Mapping[str, Account]) -> list[Project]:
     """Weights and limits, as the queue core knows them."""
     return [
-        Project(name, part.weight, part.budget_s, part.max_tasks, part.max_sessions)
+        Project(
+            name,
+            part.weight,
+            part.budget_s,
+            part.max_tasks,
+            part.max_sessions,
+            part.max_whole,
+            part.max_priority,
+            config.limits.whole_idle_s if part.whole_idle_s is None else part.whole_idle_s,
+            config.limits.whole_hold_s if part.whole_hold_s is None else part.whole_hold_s,
+        )
         for name, part in config.projects_with(accounts).items()
     ]
 

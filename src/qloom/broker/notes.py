@@ -11,8 +11,10 @@ from typing import Any
 
 from qloom.broker.core import QueueCore
 from qloom.broker.devices.base import Device
+from qloom.broker.events import Submitted
 from qloom.broker.feed import Feed, News
 from qloom.broker.ledger import Ledger, Project
+from qloom.broker.loading import places_text
 from qloom.broker.policies import Usage
 from qloom.broker.presence import Presence
 from qloom.broker.problems import StoreFull
@@ -91,20 +93,50 @@ class Notes:
             stage("UPDATE sessions SET turn_us = ? WHERE id = ?", now_us, session.id, group=task.id)
 
     def stage_state(self, task: str, state: str, executing_us: int | None) -> None:
-        """A task has come to another state."""
-        sql = "UPDATE tasks SET state = ?, executing_us = ? WHERE id = ?"
-        self.store.stage(sql, state, executing_us, task, group=task)
+        """A task has come to another state; its execution counts from `executing_us` on."""
+        sql = "UPDATE tasks SET state = ?, executing_us = ?, counted_us = ?, ran_us = 0 WHERE id = ?"
+        self.store.stage(sql, state, executing_us, executing_us, task, group=task)
+
+    def note_counted(self, task: Live) -> None:
+        """What of a task's waiting and attempts counts has changed."""
+        counted = self.core.counted(task.id)
+        task.held = counted.held_us is not None
+        self.store.stage(
+            "UPDATE tasks SET held_us = ?, uncounted_us = ?, spent = ? WHERE id = ?",
+            *(counted.held_us, counted.uncounted_us, counted.spent, task.id),
+            group=task.id,
+        )
+
+    def note_counting(self, task: Live, ran_us: int, since_us: int | None) -> None:
+        """Execution of a task counts from now on, or not while its device is away."""
+        sql = "UPDATE tasks SET ran_us = ?, counted_us = ? WHERE id = ?"
+        self.store.stage(sql, ran_us, since_us, task.id, group=task.id)
+
+    def note_moved(self, task: Live, submitted: Submitted) -> None:
+        """A task waits for another device from now on."""
+        LOG.info("task %s goes from QPU %s to %s", task.id, task.submitted.device, submitted.device)
+        task.submitted = submitted
+        self.store.stage(
+            "UPDATE tasks SET device = ?, expected_s = ?, time_limit_s = ?, set_up = ?, places = ? WHERE id = ?",
+            *(submitted.device, submitted.expected_s, submitted.time_limit_s, submitted.set_up),
+            *(places_text(submitted.places), task.id),
+            group=task.id,
+        )
+        self.publish(task)
 
     def note_requeued(self, task: Live) -> None:
         """A task has to wait again; what its attempt cost is part of the same commit."""
         LOG.info("task %s goes back to the queue: %s", task.id, task.error)
         task.state, task.token, task.device_id, task.executing_us = "queued", None, None, None
-        task.reattached = False
+        task.reattached = task.stop_wanted = task.wanted_again = False
+        task.let_go_us = None
         self.store.stage(
-            "UPDATE tasks SET state = 'queued', attempts = ?, executing_us = NULL, billed_s = ? WHERE id = ?",
+            "UPDATE tasks SET state = 'queued', attempts = ?, executing_us = NULL, billed_s = ?, unwanted = 0 "
+            "WHERE id = ?",
             *(task.attempts, task.billed_s, task.id),
             group=task.id,
         )
+        self.note_counted(task)
         self._stage_usage(task.project)
         self.publish(task)
 

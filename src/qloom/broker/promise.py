@@ -4,7 +4,8 @@ Sessions take turns, one task each. A task at the head of its session then waits
 the N - 1 others and for at most B tasks from outside any session; each lasts at most S_max and is tried at most
 1 + retries times. Behind tasks of its own session it waits for their turns too: W (k + 1) if k of them are queued,
 and for as long as these and the one on the device may execute. Time in which the device is not available does not
-count.
+count. A vendor with a queue of its own, or one that does not stop tasks, keeps a task for as long as it likes:
+nothing is promised there.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class DeviceSpec:
     longest_s: float | None = None  # the longest task that is admitted; None: any, and nothing is promised
     retries: int = 0  # how often a task is tried again after a fault of the device
     limit_s: float | None = None  # execution is ended after that; None: after longest_s
+    bounded: bool = True  # False: how long a task is there is not the broker's to limit, so nothing is promised
 
     def __post_init__(self) -> None:
         if self.shares < 1 or self.lanes < 1 or self.outside_limit < 0 or self.retries < 0:
@@ -40,7 +42,7 @@ class DeviceSpec:
 
     def promised_wait_s(self, shares: int | None = None) -> float | None:
         """The longest wait at the head of one of `shares` sessions (W); None if nothing can be promised."""
-        if self.slowest_s is None or self.policy not in CAN_PROMISE:
+        if self.slowest_s is None or self.policy not in CAN_PROMISE or not self.bounded:
             return None
         return ((shares or self.shares) - 1 + self.outside_limit) * self.slowest_s * (1 + self.retries)
 
@@ -52,6 +54,11 @@ class DeviceSpec:
 
 def shares_for(spec: DeviceSpec, wait_s: float) -> int:
     """How many shares a device may offer if no session's task is to wait for longer than `wait_s`."""
+    if not spec.bounded:
+        raise InputError(
+            f"QPU {spec.name} cannot promise a wait: its vendor queues tasks, or does not stop them",
+            hint="leave promised_wait_s out for it: [promises.NAME]",
+        )
     if spec.slowest_s is None or spec.policy not in CAN_PROMISE:
         raise InputError(
             f"QPU {spec.name} cannot promise a wait under policy {spec.policy}", hint="use fifo and set longest_s"

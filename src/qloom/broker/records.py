@@ -11,6 +11,7 @@ from typing import Any
 
 from qloom.broker.devices.base import Envelope
 from qloom.broker.events import SessionRequested, Submitted
+from qloom.broker.lines import NOTHING, Counted
 from qloom.broker.problems import Forbidden
 from qloom.broker.state import KnownSession, KnownTask
 from qloom.errors import InputError
@@ -53,6 +54,9 @@ class Caller:
             raise Forbidden(f"user {self.user} does not run this broker", hint=hint)
 
 
+ANY_DEVICE = "*"
+
+
 @dataclass(frozen=True)
 class Order:
     """A task as it is asked for."""
@@ -68,6 +72,7 @@ class Order:
     time_limit_s: float | None = None
     key: str | None = None  # the same key never makes a second task
     slurm_job: str | None = None  # that holds a share of the device, where the broker asks for one
+    devices: tuple[str, ...] = ()  # several that it may run on; `ANY_DEVICE`: any that fits
 
     known_digest: str = ""  # if it was found where the body was read
 
@@ -79,6 +84,8 @@ class Order:
         envelope = {name: getattr(given, name) for name in ("kind", "body", "shots", "seconds", "options")}
         own = {name: value for name, value in vars(self).items() if name not in ("known_digest", "slurm_job")}
         whole = {**own, "session": None, "envelope": envelope}
+        if not self.devices:
+            del whole["devices"]  # keys of brokers that knew nothing of it go on to hold
         return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -119,13 +126,18 @@ class Live:
     result: str | None = None
     error: str = ""
     billed_s: float | None = None  # by all attempts
+    held: bool = False  # an administrator holds it
+    wanted_again: bool = False  # once it is taken back from its device, it is queued again
+    counted: Counted = NOTHING  # as it was when the broker stopped
+    counted_us: int | None = None  # since when its execution counts, then
     runner: asyncio.Task[None] | None = None
 
     def known(self, counted_from_us: Callable[[int], int]) -> KnownTask:
         """As the queue core takes it up after a restart; its limits are counted from where the broker says."""
-        since_us = self.executing_us or self.started_us or self.submitted_us
+        since_us = self.counted_us or self.executing_us or self.started_us or self.submitted_us
         queued_us = counted_from_us(self.submitted_us)
-        return KnownTask(self.submitted, self.state, self.attempts, queued_us, counted_from_us(since_us))
+        counted_us = counted_from_us(since_us)
+        return KnownTask(self.submitted, self.state, self.attempts, queued_us, counted_us, self.counted)
 
     def view(self) -> dict[str, Any]:
         """What its owners see."""
@@ -137,6 +149,7 @@ class Live:
             "device": self.submitted.device,
             "session": self.submitted.session,
             "state": self.state,
+            "held": self.held,
             "reason": "",
             "attempts": self.attempts,
             "expected_s": self.submitted.expected_s,
@@ -149,8 +162,8 @@ class Live:
 
 
 ENDED_COLUMNS = (
-    "id, name, user, project, device, session, state, reason, attempts, expected_s, submitted_us, started_us, "
-    "executing_us, ended_us, billed_s"
+    "id, name, user, project, device, session, state, 0 AS held, reason, attempts, expected_s, submitted_us, "
+    "started_us, executing_us, ended_us, billed_s"
 )
 
 
@@ -171,12 +184,24 @@ class LiveSession:
     turn_us: int = 0
     used_us: int = 0
     shared: bool = False  # all members of its project may use it, not only its owner
+    idle_limit_s: float | None = None  # of a hold of the whole device, see `SessionRequested`
+    hold_limit_s: float | None = None
+    last_us: int = 0  # when a task of it was last there, before the broker stopped
     waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     def known(self) -> KnownSession:
         """As the queue core takes it up after a restart."""
-        requested = SessionRequested(self.id, self.device, self.hold, self.project, self.job)
-        return KnownSession(requested, self.state == "open", self.turn_us)
+        last_us = max(self.last_us, self.turn_us)
+        return KnownSession(self.requested(), self.state == "open", self.turn_us, self.opened_us or 0, last_us)
+
+    def usable_by(self, who: Caller) -> bool:
+        """Whether a caller may run tasks in it."""
+        return self.user == who.user or (self.shared and self.project in who.projects)
+
+    def requested(self) -> SessionRequested:
+        """As the queue core takes it."""
+        limits_s = self.idle_limit_s, self.hold_limit_s
+        return SessionRequested(self.id, self.device, self.hold, self.project, self.job, *limits_s)
 
     def view(self) -> dict[str, Any]:
         """What its owners see."""

@@ -116,12 +116,12 @@ class _Server(uvicorn.Server):
 async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterator[Broker]:
     """A broker as a config describes it, started."""
     devices = devices_of(config, make_device)
-    names = [device.description.name for device in devices]
     store = open_store(config.store_path)
-    promised = {name: wait_s for name in names if (wait_s := config.promised_wait_s(name)) is not None}
+    described = [device.description for device in devices]
+    promised = {one.name: wait_s for one in described if (wait_s := config.promised_wait_s(one)) is not None}
     broker = Broker(
         devices,
-        [config.spec(device.description.name, device.description.lanes) for device in devices],
+        [config.spec(description) for description in described],
         store,
         ServiceClock(int(store.get("clock_us", "0"))),
         projects=projects_of(config, kept_accounts(store) if config.slurm.projects else {}),

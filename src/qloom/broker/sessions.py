@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 from qloom.broker.desk import Desk, Key, View, refuse_again
-from qloom.broker.events import Cancelled, SessionClosed, SessionRequested
+from qloom.broker.events import Cancelled, SessionClosed
 from qloom.broker.problems import Forbidden, NotFound, StoreFull, Unavailable
 from qloom.broker.records import CLOSED_COLUMNS, Caller, LiveSession
 from qloom.broker.slurm import HOLD, MissingShares, SlurmSite
@@ -64,7 +64,8 @@ class SessionDesk(Desk):
         now_us = self.now_us()
         session = LiveSession(self.new_id(), who.user, project, device, hold, job or who.user, now_us, key)
         session.used_us, session.shared = now_us, shared
-        actions = self.core.handle(SessionRequested(session.id, device, hold, project, session.job), now_us)
+        self.limit_hold(session)
+        actions = self.core.handle(session.requested(), now_us)
         self.sessions[session.id] = session
         self.store.stage_new(session.id)
         self.store.stage(

@@ -55,7 +55,7 @@ class Broker(SessionDesk, TaskDesk):
         self.states = dict(zip(self.devices, told, strict=True))
         self.load()
         for name in self.devices:
-            self.set_up(name, self._is_up(name))
+            self._set_up(name)
             self._tell_device(name)
         self.tidy()
         await self.store.durable()
@@ -120,7 +120,7 @@ class Broker(SessionDesk, TaskDesk):
             "ON CONFLICT (name) DO UPDATE SET drained = excluded.drained",
             *(device, int(drained)),
         )
-        self.set_up(device, self._is_up(device))
+        self._set_up(device)
         self._tell_device(device)
         await self.store.durable()
         return self.device(device)
@@ -164,6 +164,9 @@ class Broker(SessionDesk, TaskDesk):
     def _is_up(self, name: str) -> bool:
         return self.states[name] in AVAILABLE and not self.drained[name]
 
+    def _set_up(self, name: str) -> None:
+        self.set_up(name, self._is_up(name), away=self.states[name] not in AVAILABLE)
+
     async def _ask_state(self, name: str) -> str:
         try:
             async with asyncio.timeout(STATE_S):
@@ -179,7 +182,7 @@ class Broker(SessionDesk, TaskDesk):
             was, self.states[name] = self.states[name], state
             if (was in AVAILABLE) != (state in AVAILABLE):
                 LOG.info("QPU %s was %s and is %s", name, was, state)
-                self.set_up(name, self._is_up(name))
+                self._set_up(name)
                 self._tell_device(name)
 
     async def _keep_tidy(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from qloom.broker.events import SessionRequested, Submitted
 from qloom.broker.ledger import Ledger
-from qloom.broker.lines import DeviceLine, SessionEntry, TaskEntry, deadline_us
+from qloom.broker.lines import NOTHING, Counted, DeviceLine, SessionEntry, TaskEntry, deadline_us
 from qloom.broker.policies import group
 from qloom.broker.promise import DeviceSpec
 from qloom.errors import InputError
@@ -23,6 +23,8 @@ class KnownSession:
     requested: SessionRequested
     is_open: bool
     turn_us: int = 0  # when a task of it was last started
+    opened_us: int = 0
+    used_us: int = 0  # when a task of it was last there
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,12 @@ class KnownTask:
     attempts: int
     queued_us: int
     since_us: int
+    counted: Counted = NOTHING
+
+    @property
+    def waits_us(self) -> int:
+        """Since when it has its place in the line."""
+        return self.queued_us + self.counted.uncounted_us
 
 
 class QueueState:
@@ -56,10 +64,10 @@ class QueueState:
         """
         for session in sessions:
             self._restore_session(session)
-        for task in tasks:
+        for task in sorted(tasks, key=lambda task: task.waits_us):
             self._restore_task(task, now_us)
         turns_us = {session.requested.session: session.turn_us for session in sessions}
-        asked_us = {task.submitted.task: (task.queued_us, 0) for task in tasks if task.state == "queued"}
+        asked_us = {task.submitted.task: (task.waits_us, 0) for task in tasks if task.state == "queued"}
         for name, entry in self._sessions.items():
             if entry.tasks:
                 head = self._tasks[entry.tasks[0]]
@@ -71,8 +79,9 @@ class QueueState:
     def _restore_session(self, known: KnownSession) -> None:
         requested = known.requested
         device = self._device(requested.device)
-        self._sessions[requested.session] = SessionEntry(requested, known.is_open)
-        self.ledger.take_session(requested.project, requested.job)
+        entry = self._sessions[requested.session] = SessionEntry(requested, known.is_open, opened_us=known.opened_us)
+        entry.idle_us = max(known.opened_us, known.used_us)
+        self.ledger.take_session(requested.project, requested.job, whole=requested.hold is QpuHold.WHOLE)
         if not known.is_open:
             device.requests.append(requested.session)
             return
@@ -83,12 +92,19 @@ class QueueState:
     def _restore_task(self, known: KnownTask, now_us: int) -> None:
         submitted = known.submitted
         task = TaskEntry(submitted, known.state, 0, known.queued_us, known.since_us, known.attempts)
+        task.counted = known.counted
         device, session = self._add(task), self._sessions.get(submitted.session or "")
-        self.ledger.take_task(submitted.project, submitted.job, submitted.expected_s)
+        self.ledger.take_task(submitted.project, submitted.job, submitted.reserved_s)
+        if session is not None:
+            session.idle_us = None
         if known.state != "queued":
             device.executing.append(submitted.task)
+            device.away = device.away or not task.counted.runs  # as it was; how it is comes next
+        elif task.is_held:
+            if session is not None:
+                session.held[submitted.task] = None
         elif session is not None:
-            task.most_shares = self._most_shares(device, session, submitted, (now_us - known.queued_us) / 1e6)
+            task.most_shares = self._most_shares(device, session, submitted, (now_us - known.waits_us) / 1e6)
             session.tasks.append(submitted.task)
         else:
             device.wait_outside(submitted.task, group(device.spec.policy, submitted))
@@ -96,14 +112,19 @@ class QueueState:
     def _add(self, task: TaskEntry) -> DeviceLine:
         device = self._device(task.submitted.device)
         self._tasks[task.submitted.task] = task
-        device.backlog_us += round(task.submitted.expected_s * 1e6)
+        self._count_backlog(task, 1)
         self._note_deadline(task)
         return device
 
     def _remove(self, name: str) -> Submitted:
-        submitted = self._tasks.pop(name).submitted
-        self._device(submitted.device).backlog_us -= round(submitted.expected_s * 1e6)
-        return submitted
+        task = self._tasks.pop(name)
+        self._count_backlog(task, -1)
+        return task.submitted
+
+    def _count_backlog(self, task: TaskEntry, sign: int) -> None:
+        """A task comes to its device's line, or leaves it; one that is held is no work to wait for."""
+        if not task.is_held:
+            self._device(task.submitted.device).backlog_us += sign * round(task.submitted.expected_s * 1e6)
 
     # Looking
 
@@ -118,6 +139,16 @@ class QueueState:
     def state(self, task: str) -> str:
         """The state of a task that is not over."""
         return self._tasks[task].state
+
+    def counted(self, task: str) -> Counted:
+        """What of a task's time and attempts counts."""
+        return self._tasks[task].counted
+
+    def executed_s(self, task: str, now_us: int) -> float:
+        """How long a task has executed in its present attempt, as far as that counts."""
+        entry = self._tasks[task]
+        there = task in self._device(entry.submitted.device).executing
+        return entry.executed_us(now_us) / 1e6 if there else entry.on_device_s
 
     def shares(self, device: str) -> int:
         """How many vQPUs a device offers."""
@@ -145,7 +176,9 @@ class QueueState:
         device = self._device(self._tasks[task].submitted.device).spec
         before = itertools.takewhile(lambda name: name != task, self._tasks)
         ahead_s = [
-            known.expected_s for name in before if (known := self._tasks[name].submitted).device == device.name
+            known.expected_s
+            for name in before
+            if (known := self._tasks[name].submitted).device == device.name and not self._tasks[name].is_held
         ]
         return len(ahead_s), sum(ahead_s) / device.lanes
 
@@ -159,6 +192,8 @@ class QueueState:
         line, entry = self._device(device), self._sessions[session]
         own = self._before(line, entry)
         if line.owner == session:
+            if not line.spec.bounded:
+                return None
             limits_s = [limit_s for task in own if (limit_s := task.submitted.time_limit_s) is not None]
             return sum(limits_s) * (1 + line.spec.retries) if len(limits_s) == len(own) else None
         turn_s = self.promised_wait_s(device) if entry.is_open else None
@@ -203,7 +238,14 @@ class QueueState:
         """When `TimePassed` should be told at the latest."""
         while self._deadlines and not self._is_due(*self._deadlines[0]):
             heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
+        dues = [due_us for _, due_us, _ in self._holds()]
+        return min(dues + [at_us for at_us, _ in self._deadlines[:1]], default=None)
+
+    def _holds(self) -> list[tuple[str, int, str]]:
+        """Sessions that hold a whole device, when they must give it back, and why."""
+        owners = [device.owner for device in self._devices.values() if device.owner is not None]
+        dues = [(owner, self._sessions[owner].due_us()) for owner in owners]
+        return [(owner, *due) for owner, due in dues if due is not None]
 
     def _is_due(self, at_us: int, name: str) -> bool:
         """Whether a deadline still holds: the task is not over, and in the state that it was meant for."""

@@ -86,6 +86,30 @@ class SyncBrokerClient:
         """Offer another number of vQPUs (administrators)."""
         return self._call(self._client.set_shares(device, shares))
 
+    def tasks(self, device: str | None = None) -> list[View]:
+        """Tasks of your projects that are not over; all of them for administrators."""
+        return self._call(self._client.tasks(device))
+
+    def sessions(self, device: str | None = None) -> list[View]:
+        """Your sessions, and shared ones, that are not closed; all of them for administrators."""
+        return self._call(self._client.sessions(device))
+
+    def evict(self, id: str, reason: str = "") -> View:
+        """Close a session, or cancel a task, of anybody (administrators)."""
+        return self._call(self._client.evict(id, reason))
+
+    def hold(self, task: str) -> View:
+        """Keep a queued task from being started (administrators)."""
+        return self._call(self._client.hold(task))
+
+    def release(self, task: str) -> View:
+        """Let a task run that was held (administrators)."""
+        return self._call(self._client.release(task))
+
+    def requeue(self, task: str) -> View:
+        """Take a task back from its device and queue it again (administrators)."""
+        return self._call(self._client.requeue(task))
+
     def reconcile(self, device: str | None = None) -> list[View]:
         """Where the vendors' accounting and ours differ (administrators)."""
         return self._call(self._client.reconcile(device))

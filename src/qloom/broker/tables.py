@@ -21,7 +21,7 @@ CREATE TABLE tasks (
     submitted_us INTEGER NOT NULL, started_us INTEGER, executing_us INTEGER, ended_us INTEGER,
     billed_s REAL,
     held_us INTEGER,                     -- since when an administrator holds it
-    uncounted_us INTEGER NOT NULL DEFAULT 0, -- waiting that does not count: it was held
+    uncounted_us INTEGER NOT NULL DEFAULT 0, -- from its submission until its wait began again
     spent INTEGER NOT NULL DEFAULT 0,    -- attempts before it was last queued anew
     places TEXT,                         -- the devices that it may run on, if there are several
     ran_us INTEGER NOT NULL DEFAULT 0,   -- execution that counted before `counted_us`

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import math
 
 from qloom.broker.desk import Desk, Key, View, refuse_again
-from qloom.broker.devices.base import Device, JsonText
-from qloom.broker.events import Cancelled, Submitted
+from qloom.broker.devices.base import JsonText
+from qloom.broker.events import Cancelled, Place, Submitted
+from qloom.broker.loading import places_text
+from qloom.broker.placing import Placing, payload_text
 from qloom.broker.problems import Conflict, Forbidden, NotFound, StoreFull
-from qloom.broker.records import ENDED_COLUMNS, Caller, Live, LiveSession, Order, envelope_text
-from qloom.errors import InputError, PayloadError, QloomError, Refused
+from qloom.broker.records import ANY_DEVICE, ENDED_COLUMNS, Caller, Live, LiveSession, Order
+from qloom.errors import InputError, Refused
 from qloom.model import QpuHold
 
 
@@ -24,33 +25,34 @@ class TaskDesk(Desk):
         if (view := await self._made_with_key(who, order, key)) is not None:
             return view
         session = self._session_for(who, order, project)
-        device = self._choose(order, session)
-        text, expected_s, set_up = _check(device, order)
-        name, job = device.description.name, order.job or (session.job if session else who.user)
+        if not who.admin:
+            self.core.ledger.require_priority(project, order.priority)
+        place, others = self._place(order, session)
+        text, job = payload_text(order), order.job or (session.job if session else who.user)
         if self.require_job_for_tasks and session is None:
-            job = await self.require_job(who, order.slurm_job, name)
+            job = await self.require_job(who, order.slurm_job, place.device)
+            others = ()  # the job holds a share of this one
             if (view := await self._made_with_key(who, order, key)) is not None:  # it may have been sent twice
                 return view
         now_us = self.now_us()
         submitted = Submitted(
             self.new_id(),
-            name,
+            place.device,
             session.id if session else None,
-            expected_s,
+            place.expected_s,
             project,
             job,
             order.priority,
             order.max_wait_s,
-            self._time_limit_s(name, order, session),
-            set_up,
+            place.time_limit_s,
+            place.set_up,
+            others,
         )
         actions = self.core.handle(submitted, now_us)
         task = Live(submitted.task, who.user, project, order.name, submitted, now_us, order.key, job)
         self.live[task.id] = task
         self._stage(task, order.digest(), text)
         self.apply(actions)
-        if order.max_wait_s is not None:
-            self.wake_by(now_us + round(order.max_wait_s * 1e6))
         if session is not None:
             session.used_us = now_us
         view = task.view()
@@ -75,37 +77,28 @@ class TaskDesk(Desk):
             raise Refused(f"session {session.id} is charged to project {session.project}, not {project}")
         return session
 
-    def _choose(self, order: Order, session: LiveSession | None) -> Device:
-        wanted = order.device or (session.device if session else None)
-        if session is not None and wanted != session.device:
-            raise Refused(f"session {session.id} holds QPU {session.device}, not {wanted}")
-        if wanted is not None:
-            self.core.is_up(wanted)  # raises if there is none
-            return self.devices[wanted]
-        kind = order.envelope.kind
-        able = [name for name, device in self.devices.items() if kind in device.description.payloads]
-        if not able:
-            raise PayloadError(f"no QPU here takes a payload of kind {kind!r}", hint="see: qloom qpu list")
-        if len(able) > 1:
-            able.sort(key=lambda name: (not self.core.is_up(name), self.core.backlog_s(name)))
-        return self.devices[able[0]]
-
-    def _time_limit_s(self, device: str, order: Order, session: LiveSession | None) -> float | None:
-        """Where a wait is promised, no task may run for longer than the promise is made with."""
-        spec = self.specs[device]
-        whole = session is not None and session.hold is QpuHold.WHOLE
-        limits = [order.time_limit_s, None if whole or spec.promised_wait_s() is None else spec.slowest_s]
-        return min((limit for limit in limits if limit is not None), default=None)
+    def _place(self, order: Order, session: LiveSession | None) -> tuple[Place, tuple[Place, ...]]:
+        """Where a task is to wait, and where else it may run."""
+        if order.device is not None and order.devices:
+            raise InputError("a task names one device or several, not both")
+        if session is None:
+            return Placing(self.devices, self.specs, self.core).choose(order, order.device, whole=False)
+        wanted = order.device or session.device
+        if wanted != session.device or (order.devices and session.device not in (*order.devices, ANY_DEVICE)):
+            raise Refused(f"session {session.id} holds QPU {session.device}, not {order.device or order.devices[0]}")
+        whole = session.hold is QpuHold.WHOLE
+        return Placing(self.devices, self.specs, self.core).choose(order, session.device, whole=whole)
 
     def _stage(self, task: Live, digest: str, text: str) -> None:
         submitted = task.submitted
         self.store.stage_new(task.id)
         self.store.stage(
             "INSERT INTO tasks (id, user, project, device, session, job, name, key, digest, expected_s, priority, "
-            "max_wait_s, time_limit_s, set_up, state, submitted_us) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,'queued',?)",
+            "max_wait_s, time_limit_s, set_up, places, state, submitted_us) "
+            "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,'queued',?)",
             *(task.id, task.user, task.project, submitted.device, submitted.session, submitted.job, task.name),
             *(task.key, digest, submitted.expected_s, submitted.priority, submitted.max_wait_s),
-            *(submitted.time_limit_s, submitted.set_up, task.submitted_us),
+            *(submitted.time_limit_s, submitted.set_up, places_text(submitted.places), task.submitted_us),
             group=task.id,
         )
         self.store.stage("INSERT INTO payloads VALUES (?, ?)", task.id, text, group=task.id)
@@ -143,13 +136,14 @@ class TaskDesk(Desk):
             view = live.view()
         else:
             row = self.store.row(f"SELECT {ENDED_COLUMNS} FROM tasks WHERE id = ?", task)  # noqa: S608
-            view = dict(zip(row.keys(), row, strict=True)) if row is not None else {}
+            view = {**row, "held": False} if row is not None else {}
         if not view or not self.may_see(who, view["project"]):
             raise NotFound(f"there is no task {task}")
         view = self.as_seen(who, view)
         if view["state"] == "queued" and live is not None:
             view["position"], ahead_s = (0, 0.0) if live.over else self.core.ahead(task)
-            view["expected_wait_s"] = ahead_s if self.core.is_up(view["device"]) else None
+            starts = self.core.is_up(view["device"]) and not view["held"]
+            view["expected_wait_s"] = ahead_s if starts else None
         return view
 
     def result(self, who: Caller, task: str) -> View:
@@ -206,25 +200,3 @@ class TaskDesk(Desk):
         self.handle(Cancelled(task))
         await self.store.durable()
         return self.status(who, task)
-
-
-def _check(device: Device, order: Order) -> tuple[str, float, str | None]:
-    """The payload as text, how long it takes and its set-up key; raises for one that the device cannot take."""
-    envelope, name = order.envelope, device.description.name
-    if envelope.kind not in device.description.payloads:
-        taken = ", ".join(device.description.payloads)
-        raise PayloadError(f"QPU {name} takes no payload of kind {envelope.kind!r}", hint=f"it takes {taken}")
-    try:
-        device.check(envelope)
-        text = envelope_text(envelope)
-        expected_s, set_up = float(device.seconds(envelope)), device.set_up_key(envelope)
-    except QloomError:
-        raise
-    except Exception as error:  # whatever a strange payload does to its reader, it is not queued
-        raise PayloadError(f"QPU {name} cannot read this payload ({type(error).__name__})") from None
-    if not (math.isfinite(expected_s) and expected_s >= 0):
-        raise PayloadError(f"this payload would take {expected_s} s")
-    for what, value in (("max_wait_s", order.max_wait_s), ("time_limit_s", order.time_limit_s)):
-        if value is not None and not 0 <= value < float("inf"):
-            raise InputError(f"{what} must be a number of seconds, not {value}")
-    return text, expected_s, set_up

@@ -24,6 +24,8 @@ app = typer.Typer(help="Run a QPU broker, and look after it.", no_args_is_help=T
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="A config file: broker.toml.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the essential.")]
+OneDevice = Annotated[str | None, typer.Option("--device", help="Only those of one QPU.")]
+TaskArgument = Annotated[str, typer.Argument(help="The id of a task.")]
 DeviceArgument = Annotated[str, typer.Argument(help="The name of a QPU.")]
 
 
@@ -104,6 +106,94 @@ def shares(
 
 
 @app.command()
+def tasks(device: OneDevice = None, as_json: Json = False, quiet: Quiet = False) -> None:
+    """List the tasks that are queued or on a QPU, with their owners."""
+    from qloom.cli.qpu import connected
+
+    with connected() as broker:
+        rows = broker.tasks(device)
+    shown = [{**row, "state": "held" if row["held"] else row["state"]} for row in rows]
+    _print_rows(("id", "user", "project", "device", "session", "state", "attempts"), rows, shown, as_json, quiet)
+
+
+@app.command()
+def sessions(device: OneDevice = None, as_json: Json = False, quiet: Quiet = False) -> None:
+    """List the sessions that wait or are open, with their owners."""
+    from qloom.cli.qpu import connected
+
+    with connected() as broker:
+        rows = broker.sessions(device)
+    _print_rows(("id", "user", "project", "device", "hold", "state", "tasks"), rows, rows, as_json, quiet)
+
+
+@app.command()
+def evict(
+    id: Annotated[str, typer.Argument(help="The id of a session or a task.")],
+    reason: Annotated[str, typer.Option(help="What its owner is told.")] = "",
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Close a session, or cancel a task, of anybody. Its owner is told why."""
+    from qloom.cli.qpu import connected
+
+    with connected() as broker:
+        view = broker.evict(id, reason)
+    _print_state(id, view, as_json, quiet)
+
+
+@app.command()
+def hold(task: TaskArgument, as_json: Json = False, quiet: Quiet = False) -> None:
+    """Keep a queued task from being started, until it is released."""
+    from qloom.cli.qpu import connected
+
+    with connected() as broker:
+        view = broker.hold(task)
+    _print_state(task, view, as_json, quiet)
+
+
+@app.command()
+def release(task: TaskArgument, as_json: Json = False, quiet: Quiet = False) -> None:
+    """Let a task run that was held. It goes to the end of its line."""
+    from qloom.cli.qpu import connected
+
+    with connected() as broker:
+        view = broker.release(task)
+    _print_state(task, view, as_json, quiet)
+
+
+@app.command()
+def requeue(task: TaskArgument, as_json: Json = False, quiet: Quiet = False) -> None:
+    """Take a task back from its QPU and queue it again."""
+    from qloom.cli.qpu import connected
+
+    with connected() as broker:
+        view = broker.requeue(task)
+    if not as_json and not quiet and view["state"] != "queued":
+        print(f"{task} is {view['state']}, being taken back")
+    else:
+        _print_state(task, view, as_json, quiet)
+
+
+def _print_state(id: str, view: dict[str, Any], as_json: bool, quiet: bool) -> None:
+    if as_json:
+        print(json.dumps(view))
+    elif not quiet:
+        print(f"{id} is {'held' if view.get('held') else view['state']}")
+
+
+def _print_rows(
+    columns: tuple[str, ...], rows: list[dict[str, Any]], shown: list[dict[str, Any]], as_json: bool, quiet: bool
+) -> None:
+    if as_json:
+        print(json.dumps(rows))
+    elif quiet:
+        for row in rows:
+            print(row["id"])
+    else:
+        Console().print(table(columns, shown))
+
+
+@app.command()
 def reconcile(
     device: Annotated[str | None, typer.Argument(help="One QPU only.")] = None,
     as_json: Json = False,
@@ -136,7 +226,7 @@ def check(config: ConfigFile = None, as_json: Json = False) -> None:
 
     settings = read_config(config)
     described = [device.description for device in devices_of(settings, make_device)]
-    shares = {each.name: settings.spec(each.name, each.lanes).shares for each in described}
+    shares = {each.name: settings.spec(each).shares for each in described}
     gone = is_gone(settings.store_path)
     problems = ["it is gone, and one was made here before"] if gone else []
     if settings.store_path.exists() and not gone:

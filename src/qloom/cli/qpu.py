@@ -99,11 +99,20 @@ def status(
 @app.command()
 def submit(
     file: Annotated[Path, typer.Argument(help="A QUBO (.json), OpenQASM 3 (.qasm), or another kind with --kind.")],
-    device: Annotated[str | None, typer.Option(help="A QPU; the one with the least to do, if not said.")] = None,
+    device: Annotated[
+        list[str],
+        typer.Option(
+            help="A QPU; the one with the least to do, if not said. Given several times, or as '*' for any that "
+            "fits, the task goes to another while one is away."
+        ),
+    ] = [],  # noqa: B006
     kind: Annotated[str | None, typer.Option(help="qubo, openqasm3 or pulser.")] = None,
     shots: Annotated[int, typer.Option(help="How often it is run.")] = 100,
     project: Annotated[str | None, typer.Option(help="The project to charge.")] = None,
     session: Annotated[str | None, typer.Option(help="A session to run in.")] = None,
+    priority: Annotated[
+        int | None, typer.Option(help="Under the policy 'priority'; as high as the project may.", min=-1000, max=1000)
+    ] = None,
     max_wait: Annotated[
         float | None, typer.Option(help="Seconds that it may wait; refused if it may take longer.")
     ] = None,
@@ -117,7 +126,9 @@ def submit(
         raise InputError(f"{file}: what kind of payload is this?", hint="--kind qubo, openqasm3 or pulser")
     form = {"kind": kind, "body": _read(file, kind), "shots": shots, "name": file.stem[:200] or "quantum"}
     with connected() as broker:
-        options = {"device": device, "project": project, "session": session, "max_wait_s": max_wait}
+        one = len(device) == 1 and device[0] != "*"
+        places = {"device": device[0]} if one else {"devices": device or None}
+        options = {**places, "project": project, "session": session, "priority": priority, "max_wait_s": max_wait}
         view = broker.submit(form, **options)
         if wait:
             broker.wait(view["id"], poll_s=min(stall.quiet_s() or POLL_S, POLL_S), while_waiting=_say_place)

@@ -39,6 +39,13 @@ class Description:
     max_operations: int = 200_000  # of one task: gates, measurements, resets, with loops and definitions written out
     max_duration_ns: int = 100_000  # of one pulse sequence
     max_answer_bytes: int = 64 * 2**20  # of one task
+    vendor_queue: bool = False  # tasks wait in a queue of the vendor's, too, which others may use
+    can_stop: bool = True  # whether a task that executes can be ended
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the broker can say how long a task is there at most: otherwise no wait can be promised."""
+        return self.can_stop and not self.vendor_queue
 
 
 @dataclass(frozen=True)

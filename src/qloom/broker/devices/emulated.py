@@ -205,6 +205,7 @@ class EmulatedDevice:
                 self._finish(task, Status("done", billed_s=0.0))
                 continue
             self._busy[task.id] = None
+            self._change(task, Status("preparing"))  # as soon as it is taken from the queue
             task.running = asyncio.create_task(self._execute(task))
 
     def _takes_no_time(self, task: _Task) -> bool:

@@ -24,7 +24,7 @@ EMULATED: dict[str, tuple[str, tuple[str, ...]]] = {
 KINDS = (*EMULATED, "qrmi", "process")
 COMMON = ("kind", "name", "technology", "profile", "qubits", "lanes", "set_up_s", "per_shot_s", "local_addressing",
           "max_shots", "max_bits", "max_operations", "max_duration_ns", "max_answer_bytes", "memory_mib",
-          "set_up_shared", "notes", "in_process")  # fmt: skip
+          "set_up_shared", "notes", "in_process", "vendor_queue", "can_stop")  # fmt: skip
 OWN = {
     **dict.fromkeys(EMULATED, ("calibration", "faults", "solver_time_limit_s")),
     "qrmi": ("resource", "type", "tokens", "secrets", "module", "acquire", "poll_s", "call_s", "patience_s", "python",
@@ -48,6 +48,8 @@ MEANINGS = {  # for the reference of the config
     "max_answer_bytes": "The largest answer, in bytes.",
     "memory_mib": "Address space of each solver, or of the device's process, in MiB.",
     "set_up_shared": "Whether a task that follows one with the same set-up does not pay for it again.",
+    "vendor_queue": "Whether tasks wait in a queue of the vendor's, too: then no wait is promised. Usual for `qrmi`.",
+    "can_stop": "Whether a task that executes can be ended. If not, no wait is promised.",
     "notes": "Text for users.",
     "in_process": "Whether it runs in the broker's own process: for tests and for `device` within `process`.",
     "calibration": 'Windows in which it starts nothing, in UTC: `{ at = "03:00", for_s = 1800 }`.',
@@ -74,7 +76,7 @@ WHOLE = ("qubits", "lanes", "max_shots", "max_bits", "max_operations", "max_dura
 NUMBERS = (*WHOLE, "set_up_s", "per_shot_s", "solver_time_limit_s", "poll_s", "call_s", "patience_s", "pause_s")
 ZERO_ALLOWED = ("set_up_s", "per_shot_s", "pause_s")
 TEXTS = ("name", "technology", "profile", "notes", "resource", "type", "tokens", "secrets", "module", "python", "log")
-YES_OR_NO = ("local_addressing", "set_up_shared", "acquire", "in_process")
+YES_OR_NO = ("local_addressing", "set_up_shared", "acquire", "in_process", "vendor_queue", "can_stop")
 
 
 def make_device(config: Mapping[str, Any]) -> Device:
@@ -188,6 +190,8 @@ def _qrmi(config: Mapping[str, Any]) -> Device:
     payloads = TYPES[config["type"]][1]
     default = "neutral-atoms" if "pulser" in payloads else "superconducting"
     given = {"qubits": int(config.get("qubits", 10_000)), "payloads": payloads, "emulated": False}
+    if "vendor_queue" not in config:  # others may use the machine, too, unless the site says that it is its own
+        given["vendor_queue"] = True
     description = _description(config, default, **given, tells_billed_s=False)
     options = {key: config[key] for key in ("module", "acquire", "poll_s", "call_s", "patience_s") if key in config}
     secrets = Path(config["secrets"]) if "secrets" in config else None

@@ -29,6 +29,8 @@ MEANINGS = {
     "max_operations": "The most operations of one task, with loops and gate definitions written out.",
     "max_duration_ns": "The longest pulse sequence.",
     "max_answer_bytes": "The largest answer.",
+    "vendor_queue": "Whether tasks wait in a queue of the vendor's, too; then no wait is promised.",
+    "can_stop": "Whether a task that executes can be ended; if not, no wait is promised.",
     "state": "What the device does now.",
 }
 LEAST = {"qubits": 1, "lanes": 1, "max_shots": 1, "max_bits": 1, "max_operations": 1, "max_duration_ns": 1,
