@@ -59,6 +59,14 @@ class PrivateDirectory:
         with os.fdopen(self.open_file(name, os.O_RDONLY), "rb") as file:
             return file.read()
 
+    def require_own(self, name: str) -> None:
+        """Refuse a file or directory of somebody else; raises `FileNotFoundError` if there is none."""
+        found = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
+        if stat.S_ISDIR(found.st_mode):
+            self.enter(name).close()
+        else:
+            os.close(self.open_file(name, os.O_RDONLY))
+
     def open_file(self, name: str, flags: int) -> int:
         """Open a file and check it; links are not followed, and a new file has mode 600."""
         path = self.path / name

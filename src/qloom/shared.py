@@ -9,6 +9,7 @@ from typing import Any
 
 from qloom.journal.content import digest
 from qloom.journal.results import write_atomically
+from qloom.private import read_private
 
 _whole: dict[Path, None] = {}  # files that this process has written or read: others may be torn by a power cut
 
@@ -67,8 +68,7 @@ def _read(path: str) -> Any:
         import numpy
 
         return numpy.load(path, mmap_mode="r")
-    with open(path, "rb") as file:
-        return pickle.load(file)  # noqa: S301  written by the user's own driver
+    return pickle.loads(read_private(Path(path)))  # noqa: S301  written by the user's own driver
 
 
 def _itself(value: Any) -> Any:

@@ -13,7 +13,6 @@ import httpx
 import pytest
 
 from qloom.broker.munge import statement
-from tests.broker.conftest import open_path  # noqa: F401
 from tests.broker.test_munge import encode_as, munge, needs_munge  # noqa: F401
 from tests.security.server import PATIENCE_S, Attacked, ask, attacked, error_of, form
 

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from tests.broker.conftest import open_path  # noqa: F401
 from tests.broker.processes import Service
 from tests.broker.test_munge import GIVEN, munge, needs_munge  # noqa: F401
 from tests.streamflow.workflows import ASKING

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,6 +17,7 @@ from qloom.broker.promise import DeviceSpec, shares_for
 from qloom.broker.slurm import Account
 from qloom.errors import InputError
 from qloom.journal.home import home
+from qloom.private import runtime_directory
 
 MakeDevice = Callable[[Mapping[str, Any]], Device]
 
@@ -293,8 +293,8 @@ class BrokerConfig(Part):
 
 def default_address() -> str:
     """A unix socket of the user's own."""
-    directory = os.environ.get("XDG_RUNTIME_DIR")
-    return f"unix:{Path(directory) / 'qloom-broker.sock' if directory else home() / 'broker' / 'broker.sock'}"
+    directory = runtime_directory()
+    return f"unix:{directory / 'qloom-broker.sock' if directory is not None else home() / 'broker' / 'broker.sock'}"
 
 
 def is_local(address: str) -> bool:

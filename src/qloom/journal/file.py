@@ -95,7 +95,7 @@ class Recorder:
 def _open_for_writing(path: Path) -> int:
     """Open for appending, alone, after cutting off a torn last line."""
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise JournalError(f"cannot write the journal {path}: {error.strerror}") from None
     try:

@@ -6,16 +6,17 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from qloom.errors import JournalError
+from qloom.errors import JournalError, NotPrivate
 from qloom.journal.events import RunEnded
 from qloom.journal.file import FILE_NAME, has_writer, read_events, start_of, written
 from qloom.journal.handed import HANDED_ON, handed_to
 from qloom.journal.results import make_directories, write_atomically
+from qloom.private import PrivateDirectory
 
 INDEX = "index.json"
 PART_OF = "part_of"  # a file beside the journal of a run that is a part of something greater: what that is called
@@ -43,12 +44,16 @@ def new_run() -> Path:
         path = runs_directory() / f"{stamp}-{now_us % 1_000_000:06d}"
         try:
             make_directories(runs_directory())
+            with PrivateDirectory.open(home()) as place:
+                place.enter("runs").close()
             path.mkdir(mode=0o700)
             (path / "results").mkdir(mode=0o700)
             if (whole := _part_of.get()) is not None:
                 (path / PART_OF).write_text(whole)
         except FileExistsError:
             continue
+        except NotPrivate as error:
+            raise JournalError(error.message, hint="set QLOOM_HOME to a directory of your own") from None
         except OSError as error:
             raise JournalError(
                 f"cannot write to {runs_directory()}: {error.strerror}",
@@ -101,13 +106,15 @@ def left_open() -> str | None:
 
 def require_own(directory: Path, *names: str) -> None:
     """Refuse a journal (or what is named) of somebody else: there are pickles, which can run code when read."""
-    for path in (directory, *(directory / name for name in names or (FILE_NAME, "results"))):
-        try:
-            owner = path.stat().st_uid
-        except FileNotFoundError:
-            continue
-        if owner != os.getuid():
-            raise JournalError(f"{path} belongs to another user", hint="only your own runs can be replayed")
+    try:
+        with PrivateDirectory.open(directory) as place:
+            for name in names or (FILE_NAME, "results"):
+                with suppress(FileNotFoundError):
+                    place.require_own(name)
+    except FileNotFoundError:
+        return
+    except NotPrivate as error:
+        raise JournalError(error.message, hint="only your own runs can be replayed") from None
 
 
 def run_names() -> list[str]:

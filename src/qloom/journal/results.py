@@ -1,6 +1,6 @@
 """Results of tasks: small plain ones inside the journal, all others in files named by their content.
 
-Files are pickles, so they are only ever read back by the user who wrote them (`home.require_own`). In real time a
+Files are pickles, so each is read only if it belongs to the user who reads it (`private.py`). In real time a
 file is on the disk before the next durable event is written. After a power cut, an event that was not durable may
 name a file that is missing or torn: its length and content are checked, and the work is run again.
 """
@@ -13,6 +13,7 @@ import json
 import math
 import os
 import pickle
+import secrets
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 from qloom.errors import ResultLost
 from qloom.journal.content import digest
 from qloom.model import Sample
+from qloom.private import read_private
 
 INLINE_CHARACTERS = 2000
 SYNCS_AT_ONCE = 16
@@ -149,7 +151,7 @@ class ResultStore:
         name: str = kept["file"]
         assert self._directory is not None  # noqa: S101
         try:
-            data = (self._directory / name).read_bytes()
+            data = read_private(self._directory / name)
         except FileNotFoundError:
             raise ResultLost(f"result {name} is missing from {self._directory}", hint=HINT) from None
         if "bytes" in kept and (len(data) != kept["bytes"] or _checksum(data) != name):
@@ -175,11 +177,17 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = False) -> None:
 
     A power cut may leave a part of it, unless it is `durable`: then all of it is on the disk before this returns.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary.write_bytes(data)
-    if durable:
-        sync_file(temporary)
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(file, left) :]
+        if durable:
+            os.fsync(file)
+    finally:
+        os.close(file)
     temporary.replace(path)
     if durable:
         sync_directory(path.parent)

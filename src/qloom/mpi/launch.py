@@ -28,6 +28,7 @@ from qloom.journal.results import write_atomically
 from qloom.model import CommandResult, Task
 from qloom.mpi import supervisor
 from qloom.ports import Ran
+from qloom.private import read_private
 
 CALL, RESULT = "call.pickle", "result.pickle"
 SAID = "qloom: "  # what begins the line in which a rank says why it ended the others
@@ -122,7 +123,7 @@ async def run_ranks(
                 file.write(stdout + stderr)
         if exit_code != 0 or not (directory / RESULT).exists():
             raise TaskFailed(f"task {task.name} over {task.ranks} ranks: {_why(exit_code, stdout, stderr)}")
-        seconds, result = pickle.loads((directory / RESULT).read_bytes())  # noqa: S301  by the user's own ranks
+        seconds, result = pickle.loads(read_private(directory / RESULT))  # noqa: S301  by the user's own ranks
         return Ran(result, seconds)
 
 

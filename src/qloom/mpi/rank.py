@@ -16,6 +16,7 @@ import qloom
 from qloom.journal.results import write_atomically
 from qloom.mpi.launch import CALL, RESULT, SAID
 from qloom.mpi.world import checked_world
+from qloom.private import read_private
 
 # Loaded as a file, as workers are: importing its package takes longer than MPI needs to start.
 WORKER = Path(qloom.__file__).with_name("worlds") / "worker.py"
@@ -27,7 +28,7 @@ def main(directory: Path) -> None:
 
     try:
         world = checked_world()
-        message = world.bcast((directory / CALL).read_bytes() if world.rank == 0 else None)
+        message = world.bcast(read_private(directory / CALL) if world.rank == 0 else None)
         result = run(message)
         if world.rank == 0:
             write_atomically(directory / RESULT, result)

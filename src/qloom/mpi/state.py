@@ -17,8 +17,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from qloom.errors import InputError, JobError
-from qloom.journal.home import require_own
 from qloom.journal.results import make_directories, sync_directory, write_atomically
+from qloom.private import read_private
 
 MANIFEST, VALUES, CURRENT = "manifest.json", "values.pickle", "current"
 
@@ -92,11 +92,9 @@ class SavedState:
     def _find(self) -> tuple[Path | None, dict[str, Any] | None, dict[str, Any]]:
         if self._directory is None or not (self._directory / CURRENT).exists():
             return None, None, {}
-        require_own(self._directory, CURRENT)
-        save = self._directory / (self._directory / CURRENT).read_text()
-        require_own(save, MANIFEST, VALUES)
-        manifest = json.loads((save / MANIFEST).read_text())
-        return save, manifest, pickle.loads((save / VALUES).read_bytes())  # noqa: S301  the user's own
+        save = self._directory / read_private(self._directory / CURRENT).decode()
+        manifest = json.loads(read_private(save / MANIFEST))
+        return save, manifest, pickle.loads(read_private(save / VALUES))  # noqa: S301  the user's own
 
     def _restore(self, save: Path, name: str, lengths: list[int]) -> Any:
         import numpy

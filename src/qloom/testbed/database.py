@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from qloom.errors import QloomError
+from qloom.private import PrivateDirectory
 from qloom.testbed.configs import user_name
 from qloom.testbed.place import cache_directory
 from qloom.testbed.programs import program
@@ -43,7 +44,8 @@ def make_command(directory: Path) -> list[str]:
 
 
 def take_database(kept: Path, directory: Path) -> None:
-    """Give a testbed its own copy of a database that was kept."""
+    """Give a testbed its own copy of a database that was kept; what it holds decides who is an administrator."""
+    PrivateDirectory.open(kept).close()
     shutil.copytree(kept, directory / "db", dirs_exist_ok=True)
 
 

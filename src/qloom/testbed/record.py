@@ -11,12 +11,13 @@ from pathlib import Path
 
 from qloom.errors import InputError
 from qloom.testbed.configs import Ports, loopback
+from qloom.testbed.place import open_place
 from qloom.testbed.processes import start_ticks
 from qloom.testbed.settings import Settings
 
 FILE = "testbed.json"
 CONTROL = "run/control.sock"
-SUPERVISOR = "run/supervisor.json"
+SUPERVISOR = Path("run", "supervisor.json")
 LOWEST_PORT = 10_000  # below the kernel's ephemeral ports, which clients take at any moment
 
 
@@ -35,9 +36,10 @@ def write_record(directory: Path, record: Record) -> None:
 
 
 def read_record(directory: Path) -> Record:
-    """What is written in a directory; raises if there is no testbed."""
+    """What is written in a directory; raises if there is no testbed, or if it is somebody else's."""
     try:
-        values = json.loads((directory / FILE).read_text())
+        with open_place(directory) as place:
+            values = json.loads(place.read(FILE))
     except (OSError, ValueError):
         raise InputError(f"there is no testbed in {directory}", hint="qloom testbed up") from None
     ports = Ports(values["ports"]["slurmctld"], values["ports"]["slurmdbd"], tuple(values["ports"]["slurmd"]))
@@ -52,7 +54,8 @@ def write_supervisor(directory: Path) -> None:
 def read_supervisor(directory: Path) -> tuple[int, int] | None:
     """The id and the start of the process behind a testbed, if it has come so far."""
     try:
-        pid, ticks = json.loads((directory / SUPERVISOR).read_text())
+        with open_place(directory) as place, place.enter(SUPERVISOR.parent.name) as run:
+            pid, ticks = json.loads(run.read(SUPERVISOR.name))
     except (OSError, ValueError):
         return None
     return pid, ticks

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from qloom.errors import InputError, QloomError
+from qloom.errors import InputError, NotPrivate, QloomError
 from qloom.testbed import place, processes
 from qloom.testbed.configs import write_configs
 from qloom.testbed.programs import program, require, search_path
@@ -68,6 +68,7 @@ class Testbed:
         require(settings)
         made = cls(where, settings)
         place.make_root(where)
+        place.require_private(where)
         with _lock(where):
             if made.is_up():
                 down = f"qloom testbed down {f'--directory {directory}' if directory else name}"
@@ -141,6 +142,7 @@ class Testbed:
 
     def down(self) -> None:
         """End it and remove all that it left, also if it has crashed."""
+        place.require_private(self.directory)
         supervisor = read_supervisor(self.directory)
         if supervisor is not None and is_alive(supervisor):
             os.kill(supervisor[0], signal.SIGTERM)
@@ -225,10 +227,12 @@ def _lock(directory: Path) -> Iterator[None]:
     """One `up` at a time for a directory."""
     path = directory.with_name(f".{directory.name}.lock")
     try:
-        file = open(path, "w")  # noqa: SIM115
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise InputError(f"cannot write to {directory.parent}: {error.strerror}") from None
-    with file:
+    with open(file, "r+"):
+        if os.fstat(file).st_uid != os.geteuid():
+            raise NotPrivate(f"{path} belongs to another user", hint=place.ELSEWHERE)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
