@@ -17,11 +17,13 @@ import pytest
 
 from qloom.errors import NeedError
 from qloom.journal.accounting import account, read_history
+from qloom.journal.event import Event
 from qloom.model import Need
 from qloom.site import Qpu, Site
 from qloom.strategies import STRATEGIES
 from tests.golden import drawn
 from tests.golden.drawn import Draw
+from tests.journals import as_lines
 from tests.simulation import mixed
 from tests.simulation.harness import simulate, simulate_plans
 from tests.simulation.own_strategies import OWN, Hoard, OneByOne
@@ -38,8 +40,8 @@ def own_strategies(monkeypatch):
         monkeypatch.setitem(STRATEGIES, name, strategy)
 
 
-def held(events: list[dict[str, Any]], event: str) -> list[dict[str, Any]]:
-    return [each for each in events if each["event"] == event]
+def held(events: list[Event], event: str) -> list[dict[str, Any]]:
+    return [each for each in as_lines(events) if each["event"] == event]
 
 
 def test_random_programs_end_with_their_results():
