@@ -103,6 +103,7 @@ class PrivateDirectory:
         except BaseException:
             os.unlink(temporary, dir_fd=self.descriptor)
             raise
+        os.fsync(self.descriptor)  # or a power cut could bring the file before back: a token that was revoked
 
     def close(self) -> None:
         """Close the descriptor."""

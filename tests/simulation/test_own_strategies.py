@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -67,14 +66,12 @@ def test_faults_and_cancellation_leave_nothing_behind():
 
 def test_a_broker_that_loses_tasks_is_found_soon_and_the_tasks_are_named():
     """In a process of its own: what is stuck leaves coroutines behind that nobody will ever await."""
-    began_s = time.monotonic()
     command = [sys.executable, "-m", "tests.simulation.mixed", "20", "--forgetful"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     stuck = re.findall(r"seed \d+: (.*)", done.stdout)
     assert (done.returncode, len(stuck) > 10) == (1, True), done.stdout
     for said in stuck:
         assert re.search(r"job j\d waits for quantum task delay .*, which is lost: its queue does not know it", said)
-    assert time.monotonic() - began_s < 120
 
 
 def test_the_example_of_the_docs_beside_a_job_that_holds_all_nodes():
