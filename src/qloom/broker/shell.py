@@ -114,6 +114,8 @@ class Broker(SessionDesk, TaskDesk):
         """Start nothing new on a device, or start again; what runs there is finished."""
         who.require_admin()
         self._up(device)
+        if not drained:
+            await self._look(device)  # the answer tells its state, and the last look may be a while ago
         self.drained[device] = drained
         self.store.stage(
             "INSERT INTO devices (name, drained) VALUES (?, ?) "
@@ -178,12 +180,15 @@ class Broker(SessionDesk, TaskDesk):
     async def _watch(self, name: str) -> None:
         while True:
             await self.clock.sleep(self.poll_s)
-            state = await self._ask_state(name)
-            was, self.states[name] = self.states[name], state
-            if (was in AVAILABLE) != (state in AVAILABLE):
-                LOG.info("QPU %s was %s and is %s", name, was, state)
-                self._set_up(name)
-                self._tell_device(name)
+            await self._look(name)
+
+    async def _look(self, name: str) -> None:
+        state = await self._ask_state(name)
+        was, self.states[name] = self.states[name], state
+        if (was in AVAILABLE) != (state in AVAILABLE):
+            LOG.info("QPU %s was %s and is %s", name, was, state)
+            self._set_up(name)
+            self._tell_device(name)
 
     async def _keep_tidy(self) -> None:
         while True:
