@@ -146,9 +146,10 @@ def answer(connection: socket.socket) -> tuple[int, bytes]:
 def ask(connection: socket.socket, request: bytes, hang_up: bool = True) -> list[tuple[int, bytes]]:
     """Send some bytes and nothing more; all answers to them. A broker that has work to do sees that we hang up."""
     with connection:
-        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+        with contextlib.suppress(ConnectionError):
             connection.sendall(request)
-            if hang_up:
+        if hang_up:
+            with contextlib.suppress(OSError):  # the broker may have closed it already
                 connection.shutdown(socket.SHUT_WR)
         return answers(connection)
 
