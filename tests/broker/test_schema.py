@@ -60,7 +60,7 @@ def api(tmp_path_factory):
 @pytest.mark.slow
 def test_nothing_that_is_sent_makes_the_service_fail(api):
     operations = [found.ok() for found in api.get_all_operations()]
-    assert len(operations) == 16
+    assert len(operations) == 22
     statuses = set()
     for operation in operations:
 

@@ -12,7 +12,6 @@ from qloom.journal.file import read_events
 from qloom.plan import plan_of
 from qloom.site import Overheads, Qpu, Site
 from tests.campaign.helpers import results, write
-from tests.journals import as_lines
 
 SHORT = {"classical_s": [4.0], "score_s": 0.0, "quantum_s": 2.0, "iterations": 1}
 
@@ -63,8 +62,8 @@ def test_a_submission_takes_time_but_holds_nothing():
     assert used.wall_s == 4.0 + 10.0 + 2.0  # the gap before the first phase comes before anything is held
 
 
-def test_a_submission_that_is_withdrawn_never_holds_anything():
-    """A block keeps the QPU and waits for nodes only as long as its patience, which is shorter than a submission."""
+def test_a_block_gives_its_qpu_back_while_a_submission_takes_longer_than_its_patience():
+    """And keeps its place in line for the nodes."""
 
     async def program(job):
         async with job.quantum_block():
@@ -74,7 +73,10 @@ def test_a_submission_that_is_withdrawn_never_holds_anything():
     site = Site(overheads=Overheads(submit_s=10.0))
     outcome = qloom.run(program, strategy="workflow", world="virtual", in_memory=True, site=site)
     assert outcome.errors == []
-    assert [event["event"] for event in as_lines(outcome.events)].count("withdrawn") == 1
+    names = [event.event for event in outcome.events]
+    assert "withdrawn" not in names
+    (returned,) = [event for event in outcome.events if event.event == "qpu_released"]
+    assert returned.at_us == (10 + 1 + 5) * 10**6, "the grant, the quantum task, the patience"
 
 
 @pytest.mark.parametrize(("options", "begins_s"), [({}, 37.0), ({"renew_patience": 1}, 39.0)])

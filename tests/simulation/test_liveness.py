@@ -110,7 +110,7 @@ def require_sound_together(journals: list[list[Event]], lanes: int) -> None:
         assert total.node_s_busy <= total.node_s_held + 1e-6
         assert total.qpu_s_busy <= total.qpu_s_held + 1e-6
         last = max((place for place, event in enumerate(as_lines(events)) if event["event"] == "resumed"), default=0)
-        for interval in read_history(events[last:]).intervals:
+        for interval in read_history([events[0], *events[max(1, last) :]]).intervals:
             assert interval.state != "open", f"still open at the end: {interval}"
 
 

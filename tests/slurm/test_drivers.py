@@ -127,7 +127,7 @@ def submit_phases(*words: str) -> str:
 def test_two_submissions_that_need_all_nodes_do_not_block_each_other(driver, slurm_env):
     names = [submit_phases("--strategy", "workflow", *driver) for _ in range(2)]
     for name in names:
-        assert ended(name)[-1]["state"] == "done"
+        assert ended(name)[-1].state == "done"
     until(lambda: slurm_env.run("squeue", "-h") == "")
 
 
@@ -138,7 +138,7 @@ def test_drivers_of_all_kinds_share_three_nodes_and_none_blocks_another(slurm_en
     words += [("--strategy", name, "--driver", "beside", "--nodes", "2") for name in ("workflow", "weave")]
     runs = {submit_phases(*each): each for each in words}
     for name, each in runs.items():
-        assert ended(name)[-1]["state"] == "done", each
+        assert ended(name)[-1].state == "done", each
     until(lambda: slurm_env.run("squeue", "-h") == "")
 
 

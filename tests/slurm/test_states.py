@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from qloom.errors import InputError
+from qloom.journal.event import Event
+from qloom.journal.events import JobSubmitted, Requested, RunStarted, StillWaits
 from qloom.journal.explain import explain
 from qloom.model import QpuHold
 from qloom.ports import Request
@@ -126,22 +128,13 @@ def test_lines_that_are_no_rows_are_passed_over():
 
 
 def test_explain_tells_why_slurm_lets_a_job_wait():
-    events = [
-        {
-            "n": 0,
-            "at_us": 0,
-            "event": "run_started",
-            "version": 1,
-            "world": "slurm",
-            "jobs": 1,
-            "strategy": "offload",
-        },
-        {"n": 1, "at_us": 0, "event": "job_submitted", "job": "j1"},
-        {"n": 2, "at_us": 0, "event": "requested", "job": "j1", "lease": "j1.1", "nodes": 3, "hold": "task"},
+    events: list[Event] = [
+        RunStarted(n=0, version=1, world="slurm", jobs=1, strategy="offload"),
+        JobSubmitted(n=1, job="j1"),
+        Requested(n=2, job="j1", lease="j1.1", nodes=3, hold="task"),
     ]
     assert "it stands in the queue of Slurm" in "\n".join(explain(events))
-    reason = reason_in_words("Priority")
-    events.append({"n": 3, "at_us": 9, "event": "still_waits", "job": "j1", "lease": "j1.1", "reason": reason})
+    events.append(StillWaits(n=3, at_us=9, job="j1", lease="j1.1", reason=reason_in_words("Priority")))
     assert "for 3 nodes: others are ahead of it in the queue" in "\n".join(explain(events))
 
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from qloom.errors import InputError
+from qloom.journal.events import RunStarted, SlurmThrottled
 from qloom.journal.explain import explain
 from qloom.site import site_from
 from qloom.worlds.slurm.pace import Pace, Urgency
@@ -109,10 +110,8 @@ def test_a_limit_is_a_number_above_0(most):
 
 
 def test_explain_says_once_that_a_run_is_slowed_down():
-    event = {"event": "slurm_throttled", "at_us": 3_000_000, "most_calls_per_s": 2.0}
-    lines = explain(
-        [{"event": "run_started", "at_us": 0, "jobs": 1}, event, {**event, "at_us": 9_000_000}], alive=True
-    )
+    throttled = [SlurmThrottled(at_us=at_us, most_calls_per_s=2.0) for at_us in (3_000_000, 9_000_000)]
+    lines = explain([RunStarted(jobs=1), *throttled], alive=True)
     assert [line for line in lines if "Slurm" in line] == [
         "at 3.0 s it called Slurm too often; from then on it is held to 2 calls a second"
     ]

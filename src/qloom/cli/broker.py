@@ -218,7 +218,7 @@ def reconcile(
 
 @app.command()
 def check(config: ConfigFile = None, as_json: Json = False) -> None:
-    """Check the config, its devices, its shares against Slurm's, and the store. The broker may be running."""
+    """Check config, devices, shares and store. The broker may be running."""
     from qloom.broker.config import devices_of, read_config
     from qloom.broker.database import integrity
     from qloom.broker.devices.factory import make_device
