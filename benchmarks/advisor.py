@@ -23,21 +23,21 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
-from qloom.advisor import advise
-from qloom.advisor.advice import SAMPLES
-from qloom.advisor.crowd import Queue, Seen, Waits, loaded_line
-from qloom.advisor.trial import run_trial
-from qloom.campaign.manifest import as_list, circumstances
-from qloom.load.arrivals import poisson
-from qloom.load.background import Background
-from qloom.load.engine import Engine
-from qloom.load.line import LoadedLine
-from qloom.load.model import lublin
-from qloom.load.workload import LoadJob
+from qloom.lab.advisor import advise
+from qloom.lab.advisor.advice import SAMPLES
+from qloom.lab.advisor.crowd import Queue, Seen, Waits, loaded_line
+from qloom.lab.advisor.trial import run_trial
+from qloom.lab.campaign.manifest import as_list, circumstances
+from qloom.lab.load.arrivals import poisson
+from qloom.lab.load.background import Background
+from qloom.lab.load.engine import Engine
+from qloom.lab.load.line import LoadedLine
+from qloom.lab.load.model import lublin
+from qloom.lab.load.workload import LoadJob
+from qloom.lab.schedulers import make_policy
+from qloom.lab.schedulers.state import State
 from qloom.programs.load import load_program
-from qloom.runner import Plan
-from qloom.schedulers import make_policy
-from qloom.schedulers.state import State
+from qloom.runs.runner import Plan
 from qloom.site import Overheads, Site
 from qloom.strategies import STRATEGIES
 

@@ -19,14 +19,14 @@ from dataclasses import replace
 from random import Random
 from statistics import fmean
 
-from qloom.campaign.manifest import as_list, circumstances
 from qloom.cli.advise import choose
-from qloom.journal.accounting import account, read_history
+from qloom.lab.campaign.manifest import as_list, circumstances
 from qloom.programs.load import load_program
-from qloom.runner import Plan, execute
+from qloom.runs.runner import Plan, execute
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
 from qloom.testbed import Settings, Testbed
+from qloom.views.accounting import account, read_history
 from qloom.worlds.slurm.measure import measure
 
 NODES, OWN_NODES = 6, 3

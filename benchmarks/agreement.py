@@ -23,11 +23,11 @@ from importlib import import_module
 from typing import NamedTuple
 
 import qloom
-from qloom.campaign.manifest import as_list, circumstances
-from qloom.journal.accounting import account, read_history
+from qloom.lab.campaign.manifest import as_list, circumstances
 from qloom.site import Overheads, Site
 from qloom.strategies import STRATEGIES
 from qloom.testbed import Settings, Testbed
+from qloom.views.accounting import account, read_history
 
 AIM = 0.05
 JOBS, NODES = 2, 3

@@ -30,11 +30,11 @@ from typing import Any
 
 import httpx
 
-from qloom.broker.client import BrokerClient
+from qloom.broker.auth.tokens import Tokens
+from qloom.broker.client.client import BrokerClient
 from qloom.broker.config import config_from
-from qloom.broker.devices.base import Description, Envelope, Status
 from qloom.broker.serve import serve
-from qloom.broker.tokens import Tokens
+from qloom.devices.base import Description, Envelope, Status
 
 LIMIT_S = 600
 QUEUED = 2000  # for the idle time between tasks

@@ -15,7 +15,7 @@ from typing import Any
 import simpy
 
 import qloom
-from qloom.campaign.manifest import as_list, circumstances
+from qloom.lab.campaign.manifest import as_list, circumstances
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
 

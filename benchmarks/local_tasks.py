@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import qloom
-from qloom.campaign.manifest import as_list, circumstances
+from qloom.lab.campaign.manifest import as_list, circumstances
 from qloom.site import Site
 
 TASKS = 2000

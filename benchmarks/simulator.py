@@ -20,10 +20,10 @@ from typing import Any
 
 import simpy
 
-from qloom.campaign.manifest import as_list, circumstances
-from qloom.load.model import lublin
-from qloom.load.run import Load, prepare, run_load, simulate
-from qloom.load.workload import LoadJob
+from qloom.lab.campaign.manifest import as_list, circumstances
+from qloom.lab.load.model import lublin
+from qloom.lab.load.run import Load, prepare, run_load, simulate
+from qloom.lab.load.workload import LoadJob
 from qloom.site import Qpu, Site
 
 NODES, LOAD = 3456, 0.95

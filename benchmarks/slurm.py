@@ -17,13 +17,13 @@ import time
 from typing import Any
 
 import qloom
-from qloom.campaign.manifest import as_list, circumstances
-from qloom.journal.accounting import account, read_history
+from qloom.lab.campaign.manifest import as_list, circumstances
 from qloom.site import Site
+from qloom.slurm.client import Client
 from qloom.strategies import STRATEGIES
 from qloom.testbed import Settings, Testbed
+from qloom.views.accounting import account, read_history
 from qloom.worlds.slurm import world as slurm_world
-from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.measure import measure
 
 ITERATIONS = 5

@@ -29,8 +29,8 @@ from pathlib import Path
 from benchmarks.agreement import say
 
 import qloom
-from qloom.campaign.manifest import as_list, circumstances
 from qloom.export import Places, flow_of, write_cwl
+from qloom.lab.campaign.manifest import as_list, circumstances
 from qloom.streamflow.environment import find_streamflow, step_environment
 from qloom.testbed import Settings, Testbed
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import simpy
 
-from qloom.campaign.manifest import as_list, circumstances
+from qloom.lab.campaign.manifest import as_list, circumstances
 from qloom.worlds.virtual import entry
 
 PROCESSES, WAITS, ROUNDS = 100, 1000, 5

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.simulation.two_jobs import ABLATION, CASES, EQUAL_S, PAPER, RIVALS, SLOW, SLURM, measure
 
-from qloom.campaign.manifest import as_list, circumstances
+from qloom.lab.campaign.manifest import as_list, circumstances
 from qloom.worlds.virtual.world import Faults
 
 WRONG: list[tuple[str, dict[str, float], Faults | None]] = [

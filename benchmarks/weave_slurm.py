@@ -15,14 +15,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from qloom.campaign.execute import carry_out
-from qloom.campaign.manifest import as_list, circumstances
-from qloom.campaign.plans import Conditions, parse_scale
-from qloom.campaign.read import read_raw
-from qloom.campaign.rows import read_results, rows_of
-from qloom.campaign.store import Asked
 from qloom.cli.running import write_overheads
 from qloom.errors import QloomError
+from qloom.lab.campaign.execute import carry_out
+from qloom.lab.campaign.manifest import as_list, circumstances
+from qloom.lab.campaign.plans import Conditions, parse_scale
+from qloom.lab.campaign.read import read_raw
+from qloom.lab.campaign.rows import read_results, rows_of
+from qloom.lab.campaign.store import Asked
 from qloom.site import Site, read_site
 from qloom.testbed import Settings, Testbed
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from qloom.broker.config import BrokerConfig
-from qloom.broker.devices import factory
+from qloom.devices import factory
 from qloom.cli.main import app
 
 PAGE = Path(__file__).parent / "reference" / "cli.md"

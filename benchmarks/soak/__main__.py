@@ -32,7 +32,7 @@ from benchmarks.soak.honest import Honest
 from benchmarks.soak.hostile import Hostile
 from benchmarks.soak.place import Place
 
-from qloom.broker.database import integrity
+from qloom.broker.store.database import integrity
 from qloom.testbed import Settings, Testbed
 from qloom.testbed.programs import missing, search_path
 

@@ -12,7 +12,7 @@ from benchmarks.soak.crew import Crew
 from benchmarks.soak.findings import Findings
 from benchmarks.soak.place import LIMIT_S, SHARED, Place
 
-from qloom.broker.client import BrokerClient
+from qloom.broker.client.client import BrokerClient
 from qloom.errors import QloomError, Refused
 
 QUBO = {"linear": [["a", -1.0], ["b", -2.0]], "quadratic": [["a", "b", 3.0]], "offset": 0.0}

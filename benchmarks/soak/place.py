@@ -17,9 +17,9 @@ from typing import Any
 import httpx
 from benchmarks.soak.findings import Outages
 
-from qloom.broker.client import BrokerClient
+from qloom.broker.auth.tokens import Tokens
+from qloom.broker.client.client import BrokerClient
 from qloom.broker.config import BrokerConfig
-from qloom.broker.tokens import Tokens
 
 START_S = 60.0
 SHARED = "qpu"  # the device with sessions

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from qloom.errors import InputError, JobError, QloomError
+    from qloom.job.job import Job
     from qloom.model import CommandResult, Payload, Sample, Task, call, command, task
-    from qloom.payload import delay, qubo
-    from qloom.program import Job
-    from qloom.resuming import resume
-    from qloom.runner import Outcome, run
+    from qloom.payloads.adapt import delay, qubo
+    from qloom.runs.resume import resume
+    from qloom.runs.runner import Outcome, run
     from qloom.site import Overheads, Qpu, Site, Watts
     from qloom.version import __version__
 
 _WHERE = {
     "CommandResult": "model",
     "InputError": "errors",
-    "Job": "program",
+    "Job": "job.job",
     "JobError": "errors",
-    "Outcome": "runner",
+    "Outcome": "runs.runner",
     "Overheads": "site",
     "Payload": "model",
     "QloomError": "errors",
@@ -35,10 +35,10 @@ _WHERE = {
     "__version__": "version",
     "call": "model",
     "command": "model",
-    "delay": "payload",
-    "qubo": "payload",
-    "resume": "resuming",
-    "run": "runner",
+    "delay": "payloads.adapt",
+    "qubo": "payloads.adapt",
+    "resume": "runs.resume",
+    "run": "runs.runner",
     "task": "model",
 }
 

@@ -1,7 +1,7 @@
 """What a strategy is given (`Cluster`, `Allocation`, `Qpu`) and what a world has to supply (`World`).
 
 Strategies are written against the first three. What an allocation means is written once, in
-`qloom.worlds.allocation`, against the last one, so that worlds cannot drift apart.
+`qloom.job.allocation`, against the last one, so that worlds cannot drift apart.
 """
 
 from __future__ import annotations

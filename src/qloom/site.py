@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
-from qloom.broker.technologies import technology
+from qloom.devices.technologies import technology
 from qloom.errors import InputError, closest
 
 STRICT = ConfigDict(extra="forbid")

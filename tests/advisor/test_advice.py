@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from qloom import call, delay, task
-from qloom.advisor import FALLBACK, advise
-from qloom.advisor.crowd import Queue, Seen, Waits
-from qloom.advisor.known import Known, known_of
-from qloom.advisor.trial import run_trial
 from qloom.errors import InputError, NeedError
+from qloom.lab.advisor import FALLBACK, advise
+from qloom.lab.advisor.crowd import Queue, Seen, Waits
+from qloom.lab.advisor.known import Known, known_of
+from qloom.lab.advisor.trial import run_trial
 from qloom.programs.load import from_function, load_program
-from qloom.runner import Plan, execute
+from qloom.runs.runner import Plan, execute
 from qloom.site import Overheads, Site
 from qloom.strategies import STRATEGIES
 

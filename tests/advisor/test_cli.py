@@ -7,14 +7,14 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from qloom.advisor import FALLBACK
-from qloom.advisor.slurm import NoAnswer
 from qloom.cli.main import app
 from qloom.errors import InputError
 from qloom.journal import home
 from qloom.journal.file import read_events
-from qloom.plan import Plan
-from qloom.submit import Submitted
+from qloom.lab.advisor import FALLBACK
+from qloom.lab.advisor.slurm import NoAnswer
+from qloom.runs.plan import Plan
+from qloom.runs.submit import Submitted
 
 GUESS = """
 from qloom import call
@@ -129,9 +129,9 @@ def test_submit_takes_the_choice_of_auto(monkeypatch):
         raise NoAnswer("Slurm says nothing")
 
     plans = []
-    monkeypatch.setattr("qloom.advisor.slurm.read_queue", silent)
+    monkeypatch.setattr("qloom.lab.advisor.slurm.read_queue", silent)
     monkeypatch.setattr(Plan, "check", lambda plan: None)  # there is no Slurm here
-    monkeypatch.setattr("qloom.submit.submit", lambda plan, driver: plans.append(plan) or Submitted("run", "1"))
+    monkeypatch.setattr("qloom.runs.submit.submit", lambda plan, driver: plans.append(plan) or Submitted("run", "1"))
     told("submit", "phases", "--strategy", "auto", "--json")
     assert (plans[0].strategy, plans[0].advice["abstains"]) == (FALLBACK, "Slurm says nothing")
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from qloom.advisor import slurm
-from qloom.advisor.slurm import NoAnswer, read_queue, seconds_of
+from qloom.lab.advisor import slurm
+from qloom.lab.advisor.slurm import NoAnswer, read_queue, seconds_of
 from qloom.site import Site, Slurm
 
 

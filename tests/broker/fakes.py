@@ -7,11 +7,11 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from qloom.broker.devices.base import CannotTell, Description, Envelope, Status, UnknownTask
-from qloom.broker.promise import DeviceSpec
-from qloom.broker.records import Caller, Order
+from qloom.broker.queue.promise import DeviceSpec
 from qloom.broker.shell import Broker
-from qloom.broker.store import Store
+from qloom.broker.store.records import Caller, Order
+from qloom.broker.store.store import Store
+from qloom.devices.base import CannotTell, Description, Envelope, Status, UnknownTask
 from qloom.errors import PayloadError, QuantumFailed
 from qloom.worlds.virtual.loop import VirtualClock, VirtualLoop
 

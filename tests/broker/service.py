@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from qloom.broker.config import read_config
-from qloom.broker.devices.base import Description, Envelope, Status, UnknownTask
 from qloom.broker.serve import serve
+from qloom.devices.base import Description, Envelope, Status, UnknownTask
 
 
 class DirectoryDevice:

@@ -11,8 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from qloom.broker.auth.tokens import Tokens
 from qloom.broker.problems import NoBroker, NotFound
-from qloom.broker.tokens import Tokens
 from qloom.cli import broker as broker_commands
 from qloom.cli import qpu as qpu_commands
 from qloom.errors import InputError, PayloadError

@@ -9,8 +9,8 @@ import logging
 import httpx
 import pytest
 
-from qloom.broker.feed import News
-from qloom.broker.ledger import Project
+from qloom.broker.api.feed import News
+from qloom.broker.queue.ledger import Project
 from tests.broker.web import form, service
 
 
@@ -193,7 +193,7 @@ async def test_metrics_have_no_jobs_in_them(broker, client, app):
 def test_events_reach_those_who_may_see_them(tmp_path):
     async def main():
         async with service(tmp_path) as (broker, client, _app), client("ann") as ann:
-            from qloom.broker.http import _stream
+            from qloom.broker.api.http import _stream
             from tests.broker.fakes import ANN, BOB
 
             own, foreign = _stream(broker.feed, ANN), _stream(broker.feed, BOB)
@@ -221,7 +221,7 @@ def test_events_reach_those_who_may_see_them(tmp_path):
 
 @pytest.mark.parametrize("last", ["{life}-3", "0-5", "{life}-99999", "nonsense", "{life}-²"])
 def test_a_listener_is_told_if_something_is_gone(last):
-    from qloom.broker.feed import KEPT, Feed
+    from qloom.broker.api.feed import KEPT, Feed
     from tests.broker.fakes import ANN, BOB
 
     async def main():
@@ -242,7 +242,7 @@ def test_a_listener_is_told_if_something_is_gone(last):
 
 def test_a_listener_that_does_not_listen_is_cut_off(tmp_path):
     async def main():
-        from qloom.broker.feed import BACKLOG
+        from qloom.broker.api.feed import BACKLOG
         from tests.broker.fakes import ANN
 
         async with service(tmp_path) as (broker, _client, _app):

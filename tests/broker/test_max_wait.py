@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from qloom.broker.core import QueueCore
-from qloom.broker.events import Advanced, Cancelled, Finished, SessionRequested, Start, Submitted
-from qloom.broker.promise import DeviceSpec
+from qloom.broker.queue.core import QueueCore
+from qloom.broker.queue.events import Advanced, Cancelled, Finished, SessionRequested, Start, Submitted
+from qloom.broker.queue.promise import DeviceSpec
 from qloom.errors import Refused
 from qloom.model import QpuHold
 from tests.broker.fakes import ANN, BOB, ROOT, FakeDevice, Vendor, broker_on, crash, order, run_virtual

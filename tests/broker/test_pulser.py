@@ -18,9 +18,9 @@ from pulser.backend import BackendConfig
 from pulser.backend.qpu import QPUBackend
 from pulser.backend.remote import BatchStatus, JobStatus, RemoteBackend, RemoteResults, RemoteResultsError
 
-from qloom.broker.pulser_backend import QloomBackend, QloomConnection, _counts
-from qloom.broker.sync import SyncBrokerClient
+from qloom.broker.client.sync import SyncBrokerClient
 from qloom.errors import InputError, PayloadError
+from qloom.interop.pulser import QloomBackend, QloomConnection, _counts
 from tests.broker.processes import ROOT, Service
 
 pytestmark = pytest.mark.slow  # real libraries, a real service

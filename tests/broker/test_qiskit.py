@@ -22,9 +22,9 @@ from qiskit.circuit import Clbit, Parameter, Qubit
 from qiskit.primitives import BaseSamplerV2, StatevectorSampler
 from qiskit.providers import JobStatus
 
-from qloom.broker.qiskit_sampler import QloomSamplerV2, _shots
-from qloom.broker.sync import SyncBrokerClient
+from qloom.broker.client.sync import SyncBrokerClient
 from qloom.errors import PayloadError, QuantumFailed
+from qloom.interop.qiskit import QloomSamplerV2, _shots
 from tests.broker.processes import ROOT, Service
 
 pytestmark = pytest.mark.slow  # real libraries, a real service

@@ -13,15 +13,15 @@ import pytest
 
 import qloom
 from qloom import qubo
-from qloom.broker.database import integrity
+from qloom.broker.client.sync import SyncBrokerClient
 from qloom.broker.problems import NoBroker
-from qloom.broker.store import Store
-from qloom.broker.sync import SyncBrokerClient
+from qloom.broker.store.database import integrity
+from qloom.broker.store.store import Store
 from qloom.errors import InputError, JournalError, PayloadError, TaskFailed
 from qloom.journal import home
-from qloom.journal.accounting import read_history
 from qloom.journal.file import read_events
 from qloom.site import Site
+from qloom.views.accounting import read_history
 from tests.broker.processes import Service
 from tests.contract import programs
 from tests.contract.test_contract import expected
@@ -104,7 +104,7 @@ def test_a_failing_program_takes_its_quantum_task_back(service, client, strategy
 
 
 def test_a_block_goes_on_without_a_device_that_somebody_else_holds(service, client, monkeypatch):
-    monkeypatch.setattr("qloom.worlds.qpu.BLOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr("qloom.job.qpu.BLOCK_PATIENCE_S", 0.2)
     held = [client.open_session(device, "whole") for device in ("q", "e")]
     timer = threading.Timer(1.0, lambda: [client.close_session(view["id"]) for view in held])
     timer.start()

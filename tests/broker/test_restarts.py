@@ -11,9 +11,9 @@ import uuid
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as some
 
-from qloom.broker.database import integrity
-from qloom.broker.promise import DeviceSpec
-from qloom.broker.store import Store
+from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.store.database import integrity
+from qloom.broker.store.store import Store
 from qloom.errors import QloomError
 from qloom.model import QpuHold
 from tests.broker.fakes import ANN, FakeDevice, Vendor, broker_on, crash, order, run_virtual

@@ -16,11 +16,11 @@ import time
 import dimod
 import pytest
 
-from qloom.broker.client import BrokerClient
-from qloom.broker.database import integrity
+from qloom.broker.auth.tokens import Tokens
+from qloom.broker.client.client import BrokerClient
+from qloom.broker.client.sync import SyncBrokerClient
 from qloom.broker.problems import NoBroker, NotFound, StoreFull, Unauthenticated
-from qloom.broker.sync import SyncBrokerClient
-from qloom.broker.tokens import Tokens
+from qloom.broker.store.database import integrity
 from qloom.errors import InputError, QuantumFailed
 from tests.broker.processes import ROOT, Service
 
@@ -201,7 +201,7 @@ def test_a_unix_socket_tells_who_is_there(open_path):
 
 def test_a_dimod_model_goes_through_a_real_device(tmp_path):
     """The service as users start it: `qloom broker serve`, simulated annealing, QloomSampler."""
-    from qloom.broker.sampler import QloomSampler
+    from qloom.interop.dimod import QloomSampler
 
     one = Service(tmp_path, "tests.broker.plain", devices=[{"kind": "annealing", "name": "annealing"}])
     one.start()

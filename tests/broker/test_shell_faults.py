@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from qloom.broker.database import integrity
-from qloom.broker.ledger import Project
 from qloom.broker.problems import NotFound, StoreFull
-from qloom.broker.promise import DeviceSpec
-from qloom.broker.store import Store
+from qloom.broker.queue.ledger import Project
+from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.store.database import integrity
+from qloom.broker.store.store import Store
 from qloom.errors import Refused
 from qloom.model import QpuHold
 from tests.broker.fakes import ANN, ROOT, FakeDevice, Vendor, broker_on, crash, order, run_virtual

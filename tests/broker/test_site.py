@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from qloom.broker.sync import SyncBrokerClient
+from qloom.broker.client.sync import SyncBrokerClient
 from qloom.errors import PayloadError, QuantumFailed
 from tests.broker.processes import ROOT, Service
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qloom.campaign.execute import carry_out
-from qloom.campaign.read import read_raw
-from qloom.campaign.rows import Results, read_results
-from qloom.campaign.store import Asked, Store
+from qloom.lab.campaign.execute import carry_out
+from qloom.lab.campaign.read import read_raw
+from qloom.lab.campaign.rows import Results, read_results
+from qloom.lab.campaign.store import Asked, Store
 
 SMALL = """
 title = "A small campaign"

@@ -12,14 +12,14 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from qloom.campaign.execute import verify
-from qloom.campaign.read import read_raw
-from qloom.campaign.rows import read_results, rows_of
-from qloom.campaign.store import CELLS, Asked
 from qloom.cli.main import app
 from qloom.errors import JobError, JournalError
 from qloom.journal import home
 from qloom.journal.file import FILE_NAME
+from qloom.lab.campaign.execute import verify
+from qloom.lab.campaign.read import read_raw
+from qloom.lab.campaign.rows import read_results, rows_of
+from qloom.lab.campaign.store import CELLS, Asked
 from tests.campaign.helpers import SMALL, carried_out, results, write
 
 MANY = SMALL.replace("repeats = 3", "repeats = 10")
@@ -58,7 +58,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("qloom.campaign.execute.execute", interrupt)
+    monkeypatch.setattr("qloom.lab.campaign.execute.execute", interrupt)
     outcome = CliRunner().invoke(app, ["campaign", "run", write(tmp_path)])
     assert "the same command goes on" in str(outcome.exception)
     assert outcome.exception.exit_code == 130

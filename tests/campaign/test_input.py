@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from qloom.campaign.execute import pieces_of
-from qloom.campaign.model import FIGURES, QUIRKS, Calibrated, Campaign, Claim, Published, Setting
-from qloom.campaign.read import read_raw
-from qloom.campaign.store import Asked, Store
 from qloom.cli.main import app
 from qloom.errors import InputError, JobError
 from qloom.journal import home
+from qloom.lab.campaign.execute import pieces_of
+from qloom.lab.campaign.model import FIGURES, QUIRKS, Calibrated, Campaign, Claim, Published, Setting
+from qloom.lab.campaign.read import read_raw
+from qloom.lab.campaign.store import Asked, Store
 from tests.campaign.helpers import carried_out, write
 
 MATRIX = '[matrix]\nstrategy = ["offload"]\n'

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from qloom.campaign import formats
-from qloom.campaign.manifest import commit
-from qloom.campaign.rows import read_results
 from qloom.cli.main import app
+from qloom.lab.campaign import formats
+from qloom.lab.campaign.manifest import commit
+from qloom.lab.campaign.rows import read_results
 from tests.campaign.helpers import carried_out, results, write
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +53,7 @@ def test_a_campaign_that_went_on_with_other_code_names_both(tmp_path, monkeypatc
     first = store.directory / "cells.jsonl"
     lines = first.read_text().splitlines(keepends=True)
     first.write_text("".join(lines[:-3]))
-    monkeypatch.setattr("qloom.campaign.execute.commit", lambda: "another")
+    monkeypatch.setattr("qloom.lab.campaign.execute.commit", lambda: "another")
     assert read_results(carried_out(text)).manifest["commit"] == [commit(), "another"]
     assert "cells were run with 2 versions of the code" in "\n".join(formats.remarks(results(text)))
 
@@ -61,7 +61,7 @@ def test_a_campaign_that_went_on_with_other_code_names_both(tmp_path, monkeypatc
 def test_asking_again_for_what_is_done_changes_nothing(tmp_path, monkeypatch):
     text = write(tmp_path)
     before = results(text).manifest
-    monkeypatch.setattr("qloom.campaign.execute.commit", lambda: "another")
+    monkeypatch.setattr("qloom.lab.campaign.execute.commit", lambda: "another")
     assert results(text).manifest == before
 
 

@@ -7,10 +7,10 @@ import pytest
 import qloom
 from qloom.errors import InputError
 from qloom.journal import home
-from qloom.journal.accounting import account, read_history
 from qloom.journal.file import read_events
-from qloom.plan import plan_of
+from qloom.runs.plan import plan_of
 from qloom.site import Overheads, Qpu, Site
+from qloom.views.accounting import account, read_history
 from tests.campaign.helpers import results, write
 
 SHORT = {"classical_s": [4.0], "score_s": 0.0, "quantum_s": 2.0, "iterations": 1}

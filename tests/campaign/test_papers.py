@@ -7,14 +7,14 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from qloom.campaign.calibrate import fit
-from qloom.campaign.cells import expand, published_for
-from qloom.campaign.execute import carry_out
-from qloom.campaign.plans import plan_for
-from qloom.campaign.read import built_in_names, read_raw
-from qloom.campaign.rows import claims_of, read_results, rows_of
-from qloom.campaign.store import Asked
 from qloom.cli.main import app
+from qloom.lab.campaign.calibrate import fit
+from qloom.lab.campaign.cells import expand, published_for
+from qloom.lab.campaign.execute import carry_out
+from qloom.lab.campaign.plans import plan_for
+from qloom.lab.campaign.read import built_in_names, read_raw
+from qloom.lab.campaign.rows import claims_of, read_results, rows_of
+from qloom.lab.campaign.store import Asked
 from tests.campaign.helpers import results
 
 FITTED = [name for name in built_in_names() if read_raw(name)[1].get("calibrated")]

@@ -11,17 +11,17 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from qloom.campaign import formats
-from qloom.campaign.cells import expand
-from qloom.campaign.charts import colours_of, drawing_of
-from qloom.campaign.map import winners_of
-from qloom.campaign.page import page_of
-from qloom.campaign.plans import Conditions, parse_scale, plan_for
-from qloom.campaign.read import read_raw
-from qloom.campaign.rows import differences_of, rows_of
-from qloom.campaign.statistics import spread_of
-from qloom.campaign.store import Asked
 from qloom.cli.main import app
+from qloom.lab.campaign import formats
+from qloom.lab.campaign.cells import expand
+from qloom.lab.campaign.charts import colours_of, drawing_of
+from qloom.lab.campaign.map import winners_of
+from qloom.lab.campaign.page import page_of
+from qloom.lab.campaign.plans import Conditions, parse_scale, plan_for
+from qloom.lab.campaign.read import read_raw
+from qloom.lab.campaign.rows import differences_of, rows_of
+from qloom.lab.campaign.statistics import spread_of
+from qloom.lab.campaign.store import Asked
 from qloom.strategies import STRATEGIES
 from tests.campaign.helpers import SMALL, results, write
 

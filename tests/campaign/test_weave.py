@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qloom.campaign.rows import rows_of
+from qloom.lab.campaign.rows import rows_of
 from tests.campaign.helpers import results
 
 

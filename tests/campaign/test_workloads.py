@@ -10,13 +10,13 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from qloom.campaign.charts import drawing_of
-from qloom.campaign.execute import carry_out, verify
-from qloom.campaign.page import page_of
-from qloom.campaign.rows import read_results, rows_of
-from qloom.campaign.store import Asked
 from qloom.cli.main import app
 from qloom.errors import InputError
+from qloom.lab.campaign.charts import drawing_of
+from qloom.lab.campaign.execute import carry_out, verify
+from qloom.lab.campaign.page import page_of
+from qloom.lab.campaign.rows import read_results, rows_of
+from qloom.lab.campaign.store import Asked
 
 RAW = {
     "title": "a small cluster under load",

@@ -16,7 +16,7 @@ from qloom.clustering.optimum import gap, optimum, optimum_by_search
 from qloom.clustering.overlap import cells_of
 from qloom.clustering.qubo import PENALTIES, graph, model, partial_labels, terms
 from qloom.errors import InputError
-from qloom.payload import qubo
+from qloom.payloads.adapt import qubo
 
 NAMES = ["kmeans", "dbscan", "single"]
 

@@ -11,10 +11,10 @@ import pytest
 
 import qloom
 from qloom.errors import NeedError, PayloadError, TaskFailed
-from qloom.journal.accounting import account, read_history
 from qloom.journal.file import FILE_NAME, read_events
 from qloom.site import Qpu, Site
 from qloom.strategies import STRATEGIES
+from qloom.views.accounting import account, read_history
 from tests.contract import HERE, programs
 from tests.journals import as_lines
 

@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import qloom
-from qloom.advisor.crowd import Waits
-from qloom.advisor.known import Drawn, Known
-from qloom.advisor.trial import run_trial
 from qloom.errors import Deadlock
 from qloom.journal.file import FILE_NAME, read_events
 from qloom.journal.results import ResultStore
-from qloom.load.background import Failures
-from qloom.load.intervals import Mean
-from qloom.load.records import JobRecord
-from qloom.load.run import Load, run_load
-from qloom.load.workload import Hybrid, LoadJob
+from qloom.lab.advisor.crowd import Waits
+from qloom.lab.advisor.known import Drawn, Known
+from qloom.lab.advisor.trial import run_trial
+from qloom.lab.load.background import Failures
+from qloom.lab.load.intervals import Mean
+from qloom.lab.load.records import JobRecord
+from qloom.lab.load.run import Load, run_load
+from qloom.lab.load.workload import Hybrid, LoadJob
 from qloom.programs.load import Program, load_program
-from qloom.resuming import resume
-from qloom.runner import Plan
+from qloom.runs.resume import resume
+from qloom.runs.runner import Plan
 from qloom.site import Overheads, Qpu, Site
 from tests.contract import programs
 from tests.golden.drawn import HOLDS, NAMES, OPTIONS, SLOW, Draw, faults, program, site, strategy

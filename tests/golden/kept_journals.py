@@ -11,9 +11,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from qloom.journal.accounting import account, read_history
 from qloom.journal.file import FILE_NAME, read_events
 from qloom.journal.results import ResultStore
+from qloom.views.accounting import account, read_history
 from tests.journals import as_lines
 
 FOLDER = Path(__file__).parent / "journals"

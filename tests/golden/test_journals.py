@@ -7,7 +7,7 @@ import json
 import pytest
 
 from qloom.journal.file import read_events
-from qloom.resuming import resume
+from qloom.runs.resume import resume
 from tests.golden.kept_journals import FOLDER, KEPT, RESULT, figures_of, kept_figures, unpack
 from tests.journals import as_lines
 from tests.unit.cli.conftest import cli  # noqa: F401

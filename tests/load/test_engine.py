@@ -8,14 +8,14 @@ from random import Random
 import pytest
 
 from qloom.errors import InputError, NeedError
-from qloom.load.background import Failures
-from qloom.load.engine import Engine
-from qloom.load.model import lublin
-from qloom.load.run import Load, run_load
-from qloom.load.workload import Hybrid, LoadJob
-from qloom.schedulers import make_policy
-from qloom.schedulers.policy import Decision, Policy, Resize
-from qloom.schedulers.state import Entry, State
+from qloom.lab.load.background import Failures
+from qloom.lab.load.engine import Engine
+from qloom.lab.load.model import lublin
+from qloom.lab.load.run import Load, run_load
+from qloom.lab.load.workload import Hybrid, LoadJob
+from qloom.lab.schedulers import make_policy
+from qloom.lab.schedulers.policy import Decision, Policy, Resize
+from qloom.lab.schedulers.state import Entry, State
 from qloom.site import Overheads, Qpu, Site
 from qloom.strategies.malleable import MalleableOptions
 

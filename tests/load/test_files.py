@@ -9,15 +9,15 @@ from random import Random
 import pytest
 
 from qloom.errors import InputError
-from qloom.load.arrivals import poisson, scaled
-from qloom.load.estimates import USUAL_LIMITS_S
-from qloom.load.mix import KINDS, parse_mix, with_hybrid
-from qloom.load.model import lublin
-from qloom.load.records import write_csv
-from qloom.load.run import Load, run_load
-from qloom.load.sidecar import read_sidecar, write_sidecar
-from qloom.load.swf import read_swf, write_results_swf, write_swf
-from qloom.load.workload import Hybrid, LoadJob, work_node_s
+from qloom.lab.load.arrivals import poisson, scaled
+from qloom.lab.load.estimates import USUAL_LIMITS_S
+from qloom.lab.load.mix import KINDS, parse_mix, with_hybrid
+from qloom.lab.load.model import lublin
+from qloom.lab.load.records import write_csv
+from qloom.lab.load.run import Load, run_load
+from qloom.lab.load.sidecar import read_sidecar, write_sidecar
+from qloom.lab.load.swf import read_swf, write_results_swf, write_swf
+from qloom.lab.load.workload import Hybrid, LoadJob, work_node_s
 from qloom.site import Site
 
 TRACE = """\

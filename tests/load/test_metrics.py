@@ -8,13 +8,13 @@ from random import Random
 import pytest
 
 from qloom.errors import InputError
-from qloom.load.hybrid import Wanted
-from qloom.load.intervals import Mean, batch_mean, mean_of, percentile, student_t
-from qloom.load.metrics import harm_s, measure
-from qloom.load.model import lublin
-from qloom.load.records import JobRecord
-from qloom.load.repeat import until_known
-from qloom.load.run import Load
+from qloom.lab.load.hybrid import Wanted
+from qloom.lab.load.intervals import Mean, batch_mean, mean_of, percentile, student_t
+from qloom.lab.load.metrics import harm_s, measure
+from qloom.lab.load.model import lublin
+from qloom.lab.load.records import JobRecord
+from qloom.lab.load.repeat import until_known
+from qloom.lab.load.run import Load
 from qloom.site import Site
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from qloom.cli.main import run as run_command
-from qloom.load import engine
+from qloom.lab.load import engine
 
 POLICIES = '''\
-from qloom.schedulers import make_policy
-from qloom.schedulers.policy import Decision, Policy, Resize
+from qloom.lab.schedulers import make_policy
+from qloom.lab.schedulers.policy import Decision, Policy, Resize
 
 
 class Good(Policy):

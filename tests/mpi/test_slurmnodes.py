@@ -12,7 +12,7 @@ from qloom.errors import InputError, JobError
 from qloom.mpi import slurmnodes
 from qloom.mpi.slurmnodes import SlurmNodes
 from qloom.site import Slurm
-from qloom.worlds.slurm.tags import own_tag
+from qloom.slurm.tags import own_tag
 from tests.mpi.ranks import QLOOM
 
 DOWN = "Unable to contact slurm controller (connect failure)"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from qloom.broker.tokens import Tokens
+from qloom.broker.auth.tokens import Tokens
 from tests.broker.processes import Service
 
 PATIENCE_S = 60.0  # until a test gives up; nothing is measured with it

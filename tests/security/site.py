@@ -7,11 +7,11 @@ from pathlib import Path
 
 import httpx
 
+from qloom.broker.api.http import make_app
+from qloom.broker.auth.tokens import Tokens
 from qloom.broker.config import LimitsPart, config_from
-from qloom.broker.devices.factory import make_device
-from qloom.broker.http import make_app
 from qloom.broker.serve import authenticator, running
-from qloom.broker.tokens import Tokens
+from qloom.devices.factory import make_device
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECTS: dict[str, dict[str, object]] = {"physics": {}, "chemistry": {}}  # without lists of members: tokens count

@@ -197,7 +197,7 @@ def test_a_bomb_is_refused(broker, name):
     assert answer.status_code == 422, answer.text[:300]
     assert reason in answer.json()["message"]
     assert len(answer.content) < 1000, "an answer does not repeat what was sent"
-    for pid in broker.children("qloom.broker.reading"):
+    for pid in broker.children("qloom.broker.api.reading"):
         assert limit(pid, "Max address space") == str(CHECK_MIB * 2**20)
 
 
@@ -215,7 +215,7 @@ def test_what_is_harmless_is_still_run_and_under_limits(broker):
     for good in (circuit("x q[0];"), task("qubo", {"linear": [[0, -1.0]]})):
         view = broker.ended(broker.post(good).json()["id"])
         assert view["state"] == "done", view
-    solvers = broker.children("qloom.broker.devices.solver")
+    solvers = broker.children("qloom.devices.solver")
     assert solvers
     for pid in solvers:
         assert limit(pid, "Max address space") == str(SOLVER_MIB * 2**20)

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from qloom.broker.config import BrokerConfig
-from qloom.broker.devices import factory
+from qloom.devices import factory
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,7 +12,7 @@ import urllib.parse
 import httpx
 import pytest
 
-from qloom.broker.munge import statement
+from qloom.broker.auth.munge import statement
 from tests.broker.test_munge import encode_as, munge, needs_munge  # noqa: F401
 from tests.security.server import PATIENCE_S, Attacked, ask, attacked, error_of, form
 
@@ -111,7 +111,7 @@ def test_forged_tokens(service):
 
 
 def test_a_token_is_no_longer_taken_once_it_is_revoked(tmp_path):
-    from qloom.broker.tokens import Tokens
+    from qloom.broker.auth.tokens import Tokens
 
     with attacked(tmp_path) as service, service.client("ann") as ann:
         assert ann.get("/v1/queue").status_code == 200

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from qloom.broker.devices.envelope import Envelope
-from qloom.broker.reading import ReaderPool
-from qloom.broker.records import Order
+from qloom.broker.api.reading import ReaderPool
+from qloom.broker.store.records import Order
+from qloom.payloads.envelope import Envelope
 from tests.security.served import serve
 
 LARGE = {"kind": "qubo", "body": {"linear": [[i, 1.0] for i in range(3000)]}, "device": "anneal", "shots": 1}
@@ -72,7 +72,7 @@ class Post(threading.Thread):
 
 def reader(broker) -> int:
     """The one process that reads; a broker starts it before it serves, and anew when it died."""
-    while not (found := broker.children("qloom.broker.reading")):
+    while not (found := broker.children("qloom.broker.api.reading")):
         time.sleep(0.02)
     return found[0]
 

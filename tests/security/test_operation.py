@@ -14,9 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from qloom.broker.client.sync import SyncBrokerClient
 from qloom.broker.clock import ServiceClock
-from qloom.broker.sync import SyncBrokerClient
-from qloom.broker.tables import TABLES
+from qloom.broker.store.tables import TABLES
 from qloom.model import QpuHold
 from tests.broker.fakes import ANN, FakeDevice, Vendor, broker_on
 from tests.broker.processes import ROOT, Service

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from qloom.broker.config import config_from
-from qloom.broker.devices.factory import make_device
-from qloom.broker.promise import DeviceSpec
+from qloom.broker.queue.promise import DeviceSpec
+from qloom.devices.factory import make_device
 from qloom.errors import InputError
 from tests.broker.fakes import ANN, FakeDevice, Vendor, broker_on, crash, order, run_virtual
 from tests.security.site import ROOT as FOLDER

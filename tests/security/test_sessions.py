@@ -10,9 +10,9 @@ import os
 
 import pytest
 
-from qloom.broker.database import CHECKSUM, connect
-from qloom.broker.records import Caller
-from qloom.broker.store import Store
+from qloom.broker.store.database import CHECKSUM, connect
+from qloom.broker.store.records import Caller
+from qloom.broker.store.store import Store
 from tests.security.site import ended, site
 
 DEVICES = [{"kind": "annealing", "name": "q"}]

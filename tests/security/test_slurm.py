@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from qloom.broker.sync import SyncBrokerClient
+from qloom.broker.client.sync import SyncBrokerClient
 from qloom.errors import Refused
 from qloom.testbed import Settings, Testbed
 from tests.broker.processes import Service, toml

@@ -18,10 +18,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from qloom.broker.auth import Authenticator, RequestHead
-from qloom.broker.feed import News
-from qloom.broker.http import make_app
-from qloom.broker.tokens import Tokens
+from qloom.broker.api.feed import News
+from qloom.broker.api.http import make_app
+from qloom.broker.auth.callers import Authenticator, RequestHead
+from qloom.broker.auth.tokens import Tokens
 from qloom.cli import broker as broker_commands
 from qloom.errors import InputError
 from tests.broker.processes import Service

@@ -13,21 +13,21 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, TypeVar
 
-from qloom.broker import events
-from qloom.broker.core import QueueCore
 from qloom.broker.inprocess import InProcessBroker
-from qloom.broker.state import KnownSession, KnownTask
+from qloom.broker.queue import events
+from qloom.broker.queue.core import QueueCore
+from qloom.broker.queue.state import KnownSession, KnownTask
 from qloom.errors import AllocationEnded, QuantumFailed
 from qloom.journal.events import Resumed, RunEnded, RunStarted
 from qloom.journal.file import Event
-from qloom.journal.forecast import learn
 from qloom.journal.results import ResultStore
 from qloom.model import QuantumWork
 from qloom.ports import Request
 from qloom.programs.load import Program
-from qloom.runner import Plan, run_job
+from qloom.runs.runner import Plan, run_job
 from qloom.site import Overheads, Qpu, Site
 from qloom.strategies import STRATEGIES, parse_strategy
+from qloom.views.forecast import learn
 from qloom.worlds.line import Line
 from qloom.worlds.partitions import Partitions
 from qloom.worlds.virtual.loop import VirtualClock

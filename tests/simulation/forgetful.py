@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from qloom.broker.core import QueueCore
+from qloom.broker.queue.core import QueueCore
 from qloom.errors import Deadlock
 from tests.simulation import disasters
 

@@ -11,13 +11,13 @@ from qloom.errors import QloomError
 from qloom.journal.event import Event
 from qloom.journal.events import RunStarted
 from qloom.journal.file import Journal
-from qloom.journal.forecast import learn
 from qloom.journal.results import ResultStore
 from qloom.model import call, task
-from qloom.payload import delay
+from qloom.payloads.adapt import delay
 from qloom.programs.load import Program
-from qloom.runner import Plan, run_job
+from qloom.runs.runner import Plan, run_job
 from qloom.site import Site
+from qloom.views.forecast import learn
 from qloom.worlds.virtual import entry
 from qloom.worlds.virtual.world import Faults, VirtualWorld
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from qloom.model import QpuHold
 from qloom.ports import Lease, Request, World
-from qloom.runner import Plan
-from qloom.submit import held_throughout
+from qloom.runs.runner import Plan
+from qloom.runs.submit import held_throughout
 from qloom.worlds.hosted import HostedWorld
 from qloom.worlds.line import Line
 

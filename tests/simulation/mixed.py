@@ -9,11 +9,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from qloom.broker import events
-from qloom.broker.core import QueueCore
+from qloom.broker.queue import events
+from qloom.broker.queue.core import QueueCore
 from qloom.errors import Deadlock
 from qloom.programs.load import Program
-from qloom.runner import Plan
+from qloom.runs.runner import Plan
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
 from tests.golden import drawn

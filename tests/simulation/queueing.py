@@ -6,8 +6,8 @@ import heapq
 import random
 from dataclasses import dataclass, field, replace
 
-from qloom.broker.core import QueueCore
-from qloom.broker.events import (
+from qloom.broker.queue.core import QueueCore
+from qloom.broker.queue.events import (
     Advanced,
     Cancelled,
     Counting,
@@ -30,9 +30,9 @@ from qloom.broker.events import (
     Submitted,
     TimePassed,
 )
-from qloom.broker.lines import NOTHING, Counted
-from qloom.broker.promise import DeviceSpec
-from qloom.broker.state import KnownSession, KnownTask
+from qloom.broker.queue.lines import NOTHING, Counted
+from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.state import KnownSession, KnownTask
 from qloom.errors import Refused
 from qloom.model import QpuHold
 

@@ -13,7 +13,7 @@ from qloom.journal.file import Journal
 from qloom.model import QpuHold
 from qloom.ports import Request
 from qloom.programs.load import Program
-from qloom.runner import Plan, run_job
+from qloom.runs.runner import Plan, run_job
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
 from qloom.worlds.hosted import HostedWorld

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as some
 
 from qloom.errors import QloomError
-from qloom.journal.accounting import account, read_history
 from qloom.journal.file import Event
 from qloom.site import Overheads, Qpu, Site
 from qloom.strategies import STRATEGIES
+from qloom.views.accounting import account, read_history
 from qloom.worlds.virtual.world import Faults
 from tests.journals import as_lines
 from tests.simulation import disasters

@@ -6,7 +6,7 @@ import pytest
 
 from qloom.broker.inprocess import InProcessBroker
 from qloom.programs.load import Program
-from qloom.runner import Plan, run_job
+from qloom.runs.runner import Plan, run_job
 from qloom.site import Site
 from qloom.worlds.line import Line
 from qloom.worlds.partitions import Partitions

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from qloom.errors import NeedError
-from qloom.journal.accounting import account, read_history
 from qloom.journal.event import Event
 from qloom.model import Need
 from qloom.site import Qpu, Site
 from qloom.strategies import STRATEGIES
+from qloom.views.accounting import account, read_history
 from tests.golden import drawn
 from tests.golden.drawn import Draw
 from tests.journals import as_lines

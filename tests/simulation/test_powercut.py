@@ -11,19 +11,20 @@ from types import SimpleNamespace
 import pytest
 
 import qloom
-from qloom import resuming, runner
-from qloom.campaign.execute import carry_out
-from qloom.campaign.store import CELLS, Asked, Store
 from qloom.errors import JournalError
 from qloom.journal import file as journal_file
 from qloom.journal import home, results
 from qloom.journal.file import FILE_NAME, Journal, read_events
+from qloom.lab.campaign.execute import carry_out
+from qloom.lab.campaign.store import CELLS, Asked, Store
+from qloom.runs import resume as resuming
+from qloom.runs import runner
 from tests.journals import as_lines
 from tests.simulation import powercut
 
 PROGRAM = """
 from qloom import task
-from qloom.payload import delay
+from qloom.payloads.adapt import delay
 
 @task(expected_s=1.0)
 def large(number):

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from qloom.journal.file import Event
-from qloom.payload import delay
+from qloom.payloads.adapt import delay
 from qloom.programs.load import Program
-from qloom.runner import Plan
+from qloom.runs.runner import Plan
 from qloom.site import Overheads, Site
 from qloom.strategies import STRATEGIES
 from qloom.worlds.virtual.world import VirtualWorld

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from qloom.broker.core import QueueCore
-from qloom.broker.events import Advanced, Ended, Finished, SessionOpened, SessionRequested, Start, Submitted
-from qloom.broker.ledger import Ledger, Project
-from qloom.broker.promise import DeviceSpec
+from qloom.broker.queue.core import QueueCore
+from qloom.broker.queue.events import Advanced, Ended, Finished, SessionOpened, SessionRequested, Start, Submitted
+from qloom.broker.queue.ledger import Ledger, Project
+from qloom.broker.queue.promise import DeviceSpec
 from qloom.model import QpuHold
 
 

@@ -15,8 +15,8 @@ from qloom.journal.event import Event
 from qloom.journal.file import FILE_NAME, ended_as, read_events
 from qloom.journal.results import ResultStore
 from qloom.programs.load import load_program
-from qloom.runner import Plan
-from qloom.submit import submit
+from qloom.runs.runner import Plan
+from qloom.runs.submit import submit
 from tests.journals import as_lines
 from tests.slurm.waiting import until
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from qloom.slurmsite import set_device_state
+from qloom.slurm.device_state import set_device_state
 
 RESERVED = "ReservationName=qloom-{} StartTime=now EndTime=then Nodes=(null) Licenses={}:8 State=ACTIVE"
 

@@ -10,14 +10,14 @@ import sys
 import pytest
 
 from qloom.journal import home
-from qloom.journal.accounting import account, read_history
 from qloom.journal.event import Event
-from qloom.journal.explain import explain
 from qloom.journal.file import FILE_NAME
 from qloom.programs.load import load_program
-from qloom.runner import Plan
+from qloom.runs.runner import Plan
+from qloom.runs.submit import submit
 from qloom.strategies import STRATEGIES
-from qloom.submit import submit
+from qloom.views.accounting import account, read_history
+from qloom.views.explain import explain
 from tests.contract import programs
 from tests.contract import test_contract as contract
 from tests.journals import as_lines

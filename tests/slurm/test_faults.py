@@ -12,16 +12,16 @@ import threading
 import pytest
 
 import qloom
-from qloom.broker.sync import SyncBrokerClient
+from qloom.broker.client.sync import SyncBrokerClient
 from qloom.errors import AllocationEnded
 from qloom.journal import home
-from qloom.journal.accounting import account, read_history
 from qloom.journal.file import read_events
 from qloom.programs.load import load_program
-from qloom.runner import Plan
+from qloom.runs.runner import Plan
+from qloom.runs.submit import submit
 from qloom.site import Site, Slurm
-from qloom.submit import submit
-from qloom.worlds.slurm.tags import read_tag
+from qloom.slurm.tags import read_tag
+from qloom.views.accounting import account, read_history
 from tests.broker.test_remote import nothing_is_left
 from tests.contract import programs as contract_programs
 from tests.contract import test_contract as contract

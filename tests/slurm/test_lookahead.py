@@ -10,8 +10,8 @@ import pytest
 import qloom
 from qloom.ports import Request
 from qloom.site import Site, Slurm
+from qloom.slurm.client import Client
 from qloom.worlds.slurm.batch import Batch
-from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.handover import submit
 from tests.journals import as_lines
 from tests.slurm import programs

@@ -10,8 +10,8 @@ import pytest
 import qloom
 from qloom.model import call
 from qloom.site import Site, Slurm
-from qloom.worlds.slurm.client import PROGRAMS
-from qloom.worlds.slurm.pace import BURST_S
+from qloom.slurm.client import PROGRAMS
+from qloom.slurm.pace import BURST_S
 from tests.journals import as_lines
 from tests.mpi.ranks import write
 

@@ -14,13 +14,13 @@ from qloom.journal.events import LookFailed
 from qloom.model import QpuHold
 from qloom.ports import Request
 from qloom.site import Site, Slurm, site_from
+from qloom.slurm import client as client_module
+from qloom.slurm.arguments import components, salloc
+from qloom.slurm.client import Client
 from qloom.worlds.process import WorkerDied
 from qloom.worlds.realtime import RealClock
-from qloom.worlds.slurm import client as client_module
 from qloom.worlds.slurm import parts
-from qloom.worlds.slurm.arguments import components, salloc
 from qloom.worlds.slurm.batch import Batch
-from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.handover import submit
 from qloom.worlds.slurm.parts import Part, StepWorkers
 from qloom.worlds.slurm.watch import Watch

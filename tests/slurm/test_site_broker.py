@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from qloom.broker.sync import SyncBrokerClient
+from qloom.broker.client.sync import SyncBrokerClient
 from tests.journals import as_lines
 from tests.slurm import programs
 from tests.slurm.driver import ended, result

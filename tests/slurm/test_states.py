@@ -11,16 +11,16 @@ import pytest
 from qloom.errors import InputError
 from qloom.journal.event import Event
 from qloom.journal.events import JobSubmitted, Requested, RunStarted, StillWaits
-from qloom.journal.explain import explain
 from qloom.model import QpuHold
 from qloom.ports import Request
 from qloom.site import Qpu, Site, Slurm, site_from
-from qloom.worlds.slurm.arguments import components, salloc
+from qloom.slurm.arguments import components, salloc
+from qloom.slurm.hostlist import expand
+from qloom.slurm.rows import read_rows
+from qloom.slurm.states import REASONS, STATES, read_state, reason_in_words, tells_most
+from qloom.slurm.tags import own_tag, read_tag
+from qloom.views.explain import explain
 from qloom.worlds.slurm.ceiling import Ceiling
-from qloom.worlds.slurm.hostlist import expand
-from qloom.worlds.slurm.rows import read_rows
-from qloom.worlds.slurm.states import REASONS, STATES, read_state, reason_in_words, tells_most
-from qloom.worlds.slurm.tags import own_tag, read_tag
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

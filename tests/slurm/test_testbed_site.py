@@ -11,7 +11,7 @@ import tomllib
 import pytest
 
 from qloom.errors import QloomError
-from qloom.slurmsite import set_device_state
+from qloom.slurm.device_state import set_device_state
 from qloom.testbed import Settings, Testbed
 from qloom.testbed.record import free_ports
 from tests.slurm.waiting import until
@@ -138,7 +138,7 @@ def site_broker(gres_site):
 @pytest.mark.slow
 def test_only_a_job_that_holds_the_share_gets_a_session(site_broker):
     script = (
-        "from qloom.broker.sync import SyncBrokerClient\n"
+        "from qloom.broker.client.sync import SyncBrokerClient\n"
         "from qloom.errors import QloomError\n"
         "try:\n"
         "    with SyncBrokerClient(retry_s=10.0) as broker:\n"

@@ -10,12 +10,12 @@ import pytest
 
 import qloom
 from qloom.errors import InputError
-from qloom.journal.accounting import account, read_history
 from qloom.programs.load import load_program
-from qloom.runner import Plan
+from qloom.runs.runner import Plan
+from qloom.runs.submit import submit
 from qloom.site import Site, Slurm
 from qloom.strategies import STRATEGIES
-from qloom.submit import submit
+from qloom.views.accounting import account, read_history
 from tests.journals import as_lines
 from tests.slurm import programs
 from tests.slurm.driver import QLOOM, ended, left, queue, wait_until

@@ -9,17 +9,17 @@ import sys
 import pytest
 
 import qloom
-from qloom.broker.sync import SyncBrokerClient
+from qloom.broker.client.sync import SyncBrokerClient
 from qloom.errors import InputError
 from qloom.export.crate import write_crate
 from qloom.journal import home
-from qloom.journal.accounting import account, read_history
 from qloom.journal.file import read_events
 from qloom.programs.load import load_program
-from qloom.runner import Plan
+from qloom.runs.runner import Plan
 from qloom.site import Site, Slurm
 from qloom.streamflow.engine import execute
 from qloom.streamflow.process import reason_in
+from qloom.views.accounting import account, read_history
 from tests.export.crates import require_sound
 from tests.journals import as_lines
 from tests.streamflow.workflows import CANDIDATE, DEADLINE_S, LOOPING, until

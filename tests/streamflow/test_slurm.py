@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from qloom.broker.sync import SyncBrokerClient
+from qloom.broker.client.sync import SyncBrokerClient
 from qloom.export import Places, flow_of, write_shell
 from tests.streamflow.workflows import ADDING, ASKING, DEADLINE_S, SLEEPING, until
 

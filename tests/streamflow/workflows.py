@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
-from qloom.broker.sync import SyncBrokerClient
+from qloom.broker.client.sync import SyncBrokerClient
 from qloom.export import Places, flow_of, write_cwl
 from qloom.testbed import Testbed
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from qloom.broker.core import QueueCore
-from qloom.broker.events import Finished, SessionOpened, SessionRequested, Start, Stop, Submitted
-from qloom.broker.promise import DeviceSpec
+from qloom.broker.queue.core import QueueCore
+from qloom.broker.queue.events import Finished, SessionOpened, SessionRequested, Start, Stop, Submitted
+from qloom.broker.queue.promise import DeviceSpec
 from qloom.model import QpuHold
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import qloom
-from qloom.journal.accounting import account, read_history
 from qloom.journal.event import event_from
 from qloom.site import Overheads, Qpu, Site, Watts
+from qloom.views.accounting import account, read_history
 
 SECOND = 1_000_000
 

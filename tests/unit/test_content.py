@@ -21,7 +21,7 @@ from qloom.errors import InputError, JournalError
 from qloom.journal.content import digest, payload_key, task_key
 from qloom.journal.results import ResultStore, decode_plain, encode_plain
 from qloom.model import Sample, call, command, task
-from qloom.payload import qubo
+from qloom.payloads.adapt import qubo
 
 SCALARS = some.one_of(
     some.none(), some.booleans(), some.integers(-(10**30), 10**30), some.floats(), some.text(max_size=20)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from qloom.broker.core import QueueCore
-from qloom.broker.events import Cancelled, DeviceUp, Finished, SessionClosed, SessionRequested, Submitted
-from qloom.broker.promise import DeviceSpec
+from qloom.broker.queue.core import QueueCore
+from qloom.broker.queue.events import Cancelled, DeviceUp, Finished, SessionClosed, SessionRequested, Submitted
+from qloom.broker.queue.promise import DeviceSpec
 from qloom.errors import InputError
 from qloom.model import QpuHold
 from tests.unit.bench import Bench

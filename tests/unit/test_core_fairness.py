@@ -9,8 +9,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from qloom.broker.core import QueueCore
-from qloom.broker.events import (
+from qloom.broker.queue.core import QueueCore
+from qloom.broker.queue.events import (
     Cancelled,
     DeviceUp,
     Finished,
@@ -21,7 +21,7 @@ from qloom.broker.events import (
     Stop,
     Submitted,
 )
-from qloom.broker.promise import DeviceSpec
+from qloom.broker.queue.promise import DeviceSpec
 from qloom.model import QpuHold
 from tests.unit.bench import Bench
 

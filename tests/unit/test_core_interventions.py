@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from qloom.broker.core import QueueCore
-from qloom.broker.events import (
+from qloom.broker.queue.core import QueueCore
+from qloom.broker.queue.events import (
     Advanced,
     Cancelled,
     Counting,
@@ -26,10 +26,10 @@ from qloom.broker.events import (
     Submitted,
     TimePassed,
 )
-from qloom.broker.ledger import Ledger, Project
-from qloom.broker.lines import Counted
-from qloom.broker.promise import DeviceSpec, shares_for
-from qloom.broker.state import KnownSession, KnownTask
+from qloom.broker.queue.ledger import Ledger, Project
+from qloom.broker.queue.lines import Counted
+from qloom.broker.queue.promise import DeviceSpec, shares_for
+from qloom.broker.queue.state import KnownSession, KnownTask
 from qloom.errors import InputError, Refused
 from qloom.model import QpuHold
 

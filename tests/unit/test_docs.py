@@ -30,7 +30,7 @@ import qloom
 from qloom.cli.main import run as qloom_main
 from qloom.journal import events  # noqa: F401  makes EVENTS complete
 from qloom.journal.event import EVENTS
-from qloom.load.records import JobRecord
+from qloom.lab.load.records import JobRecord
 from qloom.strategies import STRATEGIES, options_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -258,7 +258,7 @@ def test_every_event_and_field_of_a_journal_is_documented():
 
 def test_every_figure_and_error_is_documented():
     from qloom import errors
-    from qloom.journal.accounting import Account
+    from qloom.views.accounting import Account
 
     accounting = (ROOT / "docs" / "reference" / "accounting.md").read_text()
     assert [name for name in vars(Account()) if f"`{name}`" not in accounting] == []

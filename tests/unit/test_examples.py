@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 if os.environ.get("IMPORTS_MORE"):
-    import qloom.runner  # whose constants Hypothesis would draw as well
+    import qloom.runs.runner  # whose constants Hypothesis would draw as well
 
 from hypothesis import given, settings
 from hypothesis import strategies as some

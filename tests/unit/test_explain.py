@@ -3,12 +3,12 @@
 import pytest
 
 import qloom
-from qloom.journal.durations import human_s
 from qloom.journal.event import event_from
 from qloom.journal.events import Resumed
-from qloom.journal.explain import explain
-from qloom.journal.handed import SlurmJob
-from qloom.journal.summary import divide
+from qloom.journal.handover import SlurmJob
+from qloom.views.durations import human_s
+from qloom.views.explain import explain
+from qloom.views.summary import divide
 
 STRATEGIES = ("coschedule", "offload", "workflow", "vqpu", "malleable", "split", "malleable+share")
 

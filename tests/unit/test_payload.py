@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as some
 
 from qloom.errors import PayloadError
-from qloom.payload import delay, qubo
+from qloom.payloads.adapt import delay, qubo
 from qloom.worlds.execution import anneal
 
 BIASES = some.integers(-4, 4).map(float)

@@ -11,7 +11,7 @@ from qloom.errors import JobError
 from qloom.journal.event import Event
 from qloom.journal.file import Journal
 from qloom.programs.load import Program
-from qloom.runner import Plan, run_job
+from qloom.runs.runner import Plan, run_job
 from qloom.site import Site
 from qloom.streamflow.engine import _Replayed, _ReplayedQpus
 from qloom.worlds.realtime import RealClock

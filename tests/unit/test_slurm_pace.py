@@ -8,10 +8,10 @@ import pytest
 
 from qloom.errors import InputError
 from qloom.journal.events import RunStarted, SlurmThrottled
-from qloom.journal.explain import explain
 from qloom.site import site_from
-from qloom.worlds.slurm.pace import Pace, Urgency
-from qloom.worlds.slurm.salloc import Salloc
+from qloom.slurm.pace import Pace, Urgency
+from qloom.slurm.salloc import Salloc
+from qloom.views.explain import explain
 from qloom.worlds.virtual.loop import VirtualLoop
 
 

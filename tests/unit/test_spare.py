@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from qloom.job.spare import SparePool
 from qloom.model import Task, Work
-from qloom.worlds.spare import SparePool
 
 WORK = Work(Task("fit"), "j1", "key", 0)
 

@@ -9,8 +9,8 @@ import pytest
 
 import qloom
 from qloom.errors import NeedError
-from qloom.load.run import Load, run_load
-from qloom.load.workload import Hybrid, LoadJob
+from qloom.lab.load.run import Load, run_load
+from qloom.lab.load.workload import Hybrid, LoadJob
 from qloom.ports import Requirements
 from qloom.site import Qpu, Site
 from qloom.strategies.split import Split

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qloom.broker.devices.fit import fit, main, read_tasks
-from qloom.broker.devices.profiles import load_profile
+from qloom.devices.fit import fit, main, read_tasks
+from qloom.devices.profiles import load_profile
 from qloom.errors import InputError
 
 DATA = Path(__file__).parent / "data" / "qpu-seconds"
@@ -63,7 +63,7 @@ def test_the_command_prints_the_fit_and_says_what_is_wrong(tmp_path, capsys):
     rows = [f"{circuits},{shots},{2 + circuits * shots * 5e-4}" for circuits in (1, 5) for shots in (1000, 9000)]
     path.write_text("\n".join(["num_circuits,shots,qpu_seconds", *rows]))
     printed = subprocess.run(
-        [sys.executable, "-m", "qloom.broker.devices.fit", str(path)], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "qloom.devices.fit", str(path)], capture_output=True, text=True, check=True
     ).stdout
     for text in ("made.csv: 4 tasks", "set-up    2.000 s", "per shot  0.5000 ms", "R2        1.0000"):
         assert text in printed

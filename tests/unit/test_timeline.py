@@ -12,9 +12,9 @@ import qloom
 from qloom.errors import InputError
 from qloom.journal.event import event_from
 from qloom.journal.events import Resumed
-from qloom.journal.page import page
-from qloom.journal.rows import panel
-from qloom.journal.timeline import draw_timeline
+from qloom.views.page import page
+from qloom.views.rows import panel
+from qloom.views.timeline import draw_timeline
 
 STRATEGIES = ("coschedule", "offload", "workflow", "vqpu", "malleable", "split")
 

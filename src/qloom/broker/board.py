@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from qloom.broker.carry import Outcome, carry, stop
-from qloom.broker.devices.base import Envelope
-from qloom.broker.events import (
+from qloom.broker.notes import Notes
+from qloom.broker.problems import StoreFull
+from qloom.broker.queue.events import (
     Action,
     Advanced,
     Cancelled,
@@ -27,10 +28,9 @@ from qloom.broker.events import (
     Stop,
     TimePassed,
 )
-from qloom.broker.loading import load_sessions, load_tasks
-from qloom.broker.notes import Notes
-from qloom.broker.problems import StoreFull
-from qloom.broker.records import Live, LiveSession, envelope_from
+from qloom.broker.store.loading import load_sessions, load_tasks
+from qloom.broker.store.records import Live, LiveSession, envelope_from
+from qloom.devices.base import Envelope
 from qloom.model import QpuHold
 
 LOG = logging.getLogger("qloom.broker")

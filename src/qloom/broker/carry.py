@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from qloom.broker.devices.base import CannotTell, Device, Envelope, Status, UnknownTask
-from qloom.broker.devices.envelope import json_text
-from qloom.broker.records import Live
+from qloom.broker.store.records import Live
+from qloom.devices.base import CannotTell, Device, Envelope, Status, UnknownTask
 from qloom.errors import InputError, QuantumFailed
+from qloom.payloads.envelope import json_text
 from qloom.ports import Clock
 
 LOG = logging.getLogger("qloom.broker")

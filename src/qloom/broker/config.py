@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from qloom.broker.devices.base import Description, Device
-from qloom.broker.policies import POLICIES
-from qloom.broker.promise import DeviceSpec, shares_for
+from qloom.broker.queue.policies import POLICIES
+from qloom.broker.queue.promise import DeviceSpec, shares_for
 from qloom.broker.slurm import Account
+from qloom.devices.base import Description, Device
 from qloom.errors import InputError
 from qloom.journal.home import home
 from qloom.private import runtime_directory

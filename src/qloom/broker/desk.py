@@ -9,7 +9,7 @@ from typing import Any
 
 from qloom.broker.board import Board
 from qloom.broker.problems import StoreFull
-from qloom.broker.records import Caller, Live, LiveSession
+from qloom.broker.store.records import Caller, Live, LiveSession
 
 View = dict[str, Any]
 Key = tuple[str, str, str, str]  # table, user, project, key

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from qloom.aio import see_through
-from qloom.broker import events
-from qloom.broker.core import QueueCore
 from qloom.broker.port import Session
-from qloom.broker.promise import DeviceSpec
+from qloom.broker.queue import events
+from qloom.broker.queue.core import QueueCore
+from qloom.broker.queue.promise import DeviceSpec
 from qloom.errors import PayloadError, QuantumFailed
 from qloom.journal.event import Kept
 from qloom.journal.events import QuantumEnded, QuantumQueued, QuantumStarted

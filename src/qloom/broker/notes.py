@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from qloom.broker.core import QueueCore
-from qloom.broker.devices.base import Device
-from qloom.broker.events import Submitted
-from qloom.broker.feed import Feed, News
-from qloom.broker.ledger import Ledger, Project
-from qloom.broker.loading import places_text
-from qloom.broker.policies import Usage
+from qloom.broker.api.feed import Feed, News
 from qloom.broker.presence import Presence
 from qloom.broker.problems import StoreFull
-from qloom.broker.promise import DeviceSpec
-from qloom.broker.records import Live, LiveSession
-from qloom.broker.store import Store
+from qloom.broker.queue.core import QueueCore
+from qloom.broker.queue.events import Submitted
+from qloom.broker.queue.ledger import Ledger, Project
+from qloom.broker.queue.policies import Usage
+from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.store.loading import places_text
+from qloom.broker.store.records import Live, LiveSession
+from qloom.broker.store.store import Store
+from qloom.devices.base import Device
 from qloom.ports import Clock
 
 LOG = logging.getLogger("qloom.broker")

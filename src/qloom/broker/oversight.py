@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 
 from qloom.broker.desk import View
-from qloom.broker.events import Cancelled, Event, Held, Released, Requeued
-from qloom.broker.loading import TO_BE_QUEUED
 from qloom.broker.problems import NotFound
-from qloom.broker.records import Caller, Live
+from qloom.broker.queue.events import Cancelled, Event, Held, Released, Requeued
 from qloom.broker.shell import Broker
+from qloom.broker.store.loading import TO_BE_QUEUED
+from qloom.broker.store.records import Caller, Live
 
 LOG = logging.getLogger("qloom.broker")
 

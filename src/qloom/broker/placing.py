@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from qloom.broker.core import QueueCore
-from qloom.broker.devices.base import Device
-from qloom.broker.events import Place
-from qloom.broker.promise import DeviceSpec
-from qloom.broker.records import ANY_DEVICE, Order, envelope_text
+from qloom.broker.queue.core import QueueCore
+from qloom.broker.queue.events import Place
+from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.store.records import ANY_DEVICE, Order, envelope_text
+from qloom.devices.base import Device
 from qloom.errors import InputError, PayloadError, QloomError
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 
-from qloom.broker.store import Store
+from qloom.broker.store.store import Store
 
 LOG = logging.getLogger("qloom.broker")
 LAST, GAPS = "clock_us", "gaps"  # keys of the store

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from pydantic import BaseModel
 
+from qloom.broker.auth.members import Members
 from qloom.broker.config import BrokerConfig
-from qloom.broker.members import Members
 from qloom.broker.shell import Broker
 from qloom.errors import QloomError
 

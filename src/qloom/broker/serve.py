@@ -14,15 +14,15 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from qloom.broker.auth import Authenticator
+from qloom.broker.api.http import make_app
+from qloom.broker.api.reading import ReaderPool
+from qloom.broker.auth.callers import Authenticator
+from qloom.broker.auth.members import Members, kept_accounts, projects_of
+from qloom.broker.auth.munge import Munge
+from qloom.broker.auth.tokens import Tokens
 from qloom.broker.clock import ServiceClock
 from qloom.broker.config import BrokerConfig, LimitsPart, MakeDevice, devices_of
-from qloom.broker.devices.base import Device
-from qloom.broker.http import make_app
-from qloom.broker.members import Members, kept_accounts, projects_of
-from qloom.broker.munge import Munge
 from qloom.broker.problems import Unavailable
-from qloom.broker.reading import ReaderPool
 from qloom.broker.reload import Reload
 from qloom.broker.server.connections import Connections, Listener
 from qloom.broker.server.limits import SparseLines
@@ -32,8 +32,8 @@ from qloom.broker.server.protocol import HttpProtocol
 from qloom.broker.shell import Broker
 from qloom.broker.slurm import SlurmSite
 from qloom.broker.state_hook import StateHook
-from qloom.broker.store_file import alone, open_store
-from qloom.broker.tokens import Tokens
+from qloom.broker.store.file import alone, open_store
+from qloom.devices.base import Device
 
 LOG = logging.getLogger("qloom.broker")
 
@@ -47,7 +47,7 @@ def serve(
 
 
 def _real_device(values: Mapping[str, Any]) -> Device:
-    from qloom.broker.devices.factory import make_device
+    from qloom.devices.factory import make_device
 
     return make_device(values)
 

@@ -7,10 +7,10 @@ import logging
 from typing import Any
 
 from qloom.broker.desk import Desk, Key, View, refuse_again
-from qloom.broker.events import Cancelled, SessionClosed
 from qloom.broker.problems import Forbidden, NotFound, StoreFull, Unavailable
-from qloom.broker.records import CLOSED_COLUMNS, Caller, LiveSession
+from qloom.broker.queue.events import Cancelled, SessionClosed
 from qloom.broker.slurm import HOLD, MissingShares, SlurmSite
+from qloom.broker.store.records import CLOSED_COLUMNS, Caller, LiveSession
 from qloom.errors import Refused
 from qloom.model import QpuHold
 

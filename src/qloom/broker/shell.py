@@ -10,17 +10,17 @@ import logging
 from dataclasses import asdict
 from typing import Any
 
+from qloom.broker.api.feed import News
 from qloom.broker.desk import View
-from qloom.broker.devices.base import AVAILABLE
-from qloom.broker.events import SharesChanged
-from qloom.broker.feed import News
 from qloom.broker.problems import NotFound
-from qloom.broker.promise import shares_for
+from qloom.broker.queue.events import SharesChanged
+from qloom.broker.queue.promise import shares_for
 from qloom.broker.reconcile import differences
-from qloom.broker.records import Caller
 from qloom.broker.sessions import SessionDesk
 from qloom.broker.state_hook import StateHook
+from qloom.broker.store.records import Caller
 from qloom.broker.tasks import TaskDesk
+from qloom.devices.base import AVAILABLE
 from qloom.errors import InputError, Refused
 
 LOG = logging.getLogger("qloom.broker")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qloom.broker.problems import Forbidden, Unavailable
-from qloom.broker.records import Caller
+from qloom.broker.store.records import Caller
 from qloom.errors import Refused
 
 LEAST_WEIGHT = 0.001  # of an account whose fairshare is 0

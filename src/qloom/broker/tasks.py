@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from qloom.broker.desk import Desk, Key, View, refuse_again
-from qloom.broker.devices.base import JsonText
-from qloom.broker.events import Cancelled, Place, Submitted
-from qloom.broker.loading import places_text
 from qloom.broker.placing import Placing, payload_text
 from qloom.broker.problems import Conflict, Forbidden, NotFound, StoreFull
-from qloom.broker.records import ANY_DEVICE, ENDED_COLUMNS, Caller, Live, LiveSession, Order
+from qloom.broker.queue.events import Cancelled, Place, Submitted
+from qloom.broker.store.loading import places_text
+from qloom.broker.store.records import ANY_DEVICE, ENDED_COLUMNS, Caller, Live, LiveSession, Order
+from qloom.devices.base import JsonText
 from qloom.errors import InputError, Refused
 from qloom.model import QpuHold
 

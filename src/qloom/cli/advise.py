@@ -12,18 +12,18 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from qloom.advisor import FALLBACK, Advice, Estimate
-from qloom.advisor import advise as advise_plan
-from qloom.advisor.advice import SAMPLES, Figure, abstain
-from qloom.advisor.crowd import Crowd, Waits
-from qloom.advisor.known import Known, known_of
 from qloom.cli import running, values
 from qloom.errors import InputError, JournalError
 from qloom.journal import home
 from qloom.journal.events import QuantumEnded, TaskEnded
 from qloom.journal.file import read_events
-from qloom.plan import Plan, plan_of
+from qloom.lab.advisor import FALLBACK, Advice, Estimate
+from qloom.lab.advisor import advise as advise_plan
+from qloom.lab.advisor.advice import SAMPLES, Figure, abstain
+from qloom.lab.advisor.crowd import Crowd, Waits
+from qloom.lab.advisor.known import Known, known_of
 from qloom.programs.load import BUILT_IN, load_program
+from qloom.runs.plan import Plan, plan_of
 
 Subject = Annotated[
     str, typer.Argument(help="A program (as for run), or an earlier run: its id, the start of one, a path, or last.")
@@ -114,14 +114,14 @@ def advice_for(
     crowd: Crowd = Waits(wait_s or 0.0)
     qpu_wait_s = 0.0
     if wait_s is None and plan.world == "slurm":
-        from qloom.advisor.slurm import NoAnswer, read_queue
+        from qloom.lab.advisor.slurm import NoAnswer, read_queue
 
         try:
             crowd, notes = read_queue(plan.site)
         except NoAnswer as silence:
             return abstain(str(silence))
     if plan.broker is not None:
-        from qloom.broker.remote import devices_at
+        from qloom.broker.client.remote import devices_at
 
         devices = devices_at(plan.broker)
         plan = replace(plan, site=plan.site.with_devices(devices))

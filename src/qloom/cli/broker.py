@@ -38,8 +38,8 @@ def add_to(parent: typer.Typer) -> None:
 @app.command()
 def serve(config: ConfigFile = None, quiet: Quiet = False) -> None:
     """Serve until told to stop; what was accepted outlives a crash. SIGHUP reads the config again."""
+    from qloom.broker.client.extra import require_extra
     from qloom.broker.config import read_config
-    from qloom.broker.extra import require_extra
 
     require_extra()
     from qloom.broker.serve import serve as serve_broker
@@ -55,7 +55,7 @@ def serve(config: ConfigFile = None, quiet: Quiet = False) -> None:
 def init(config: ConfigFile = None, quiet: Quiet = False) -> None:
     """Make an empty store, if one was lost and there is no backup. A first start makes its own."""
     from qloom.broker.config import read_config
-    from qloom.broker.store_file import make_store
+    from qloom.broker.store.file import make_store
 
     settings = read_config(config)
     make_store(settings.store_path)
@@ -220,9 +220,9 @@ def reconcile(
 def check(config: ConfigFile = None, as_json: Json = False) -> None:
     """Check config, devices, shares and store. The broker may be running."""
     from qloom.broker.config import devices_of, read_config
-    from qloom.broker.database import integrity
-    from qloom.broker.devices.factory import make_device
-    from qloom.broker.store_file import is_gone
+    from qloom.broker.store.database import integrity
+    from qloom.broker.store.file import is_gone
+    from qloom.devices.factory import make_device
 
     settings = read_config(config)
     described = [device.description for device in devices_of(settings, make_device)]

@@ -41,8 +41,8 @@ def add_to(parent: typer.Typer) -> None:
 @app.command("list")
 def list_all(as_json: Json = False) -> None:
     """List built-in campaigns, and how far those on this machine are."""
-    from qloom.campaign.cells import expand
-    from qloom.campaign.read import built_in_names, read_raw, resolve
+    from qloom.lab.campaign.cells import expand
+    from qloom.lab.campaign.read import built_in_names, read_raw, resolve
 
     rows = []
     for name in built_in_names():
@@ -63,8 +63,8 @@ def list_all(as_json: Json = False) -> None:
 
 
 def _on_this_machine() -> list[dict[str, object]]:
-    from qloom.campaign.cells import expand
-    from qloom.campaign.store import ASKED, Store, campaigns_directory
+    from qloom.lab.campaign.cells import expand
+    from qloom.lab.campaign.store import ASKED, Store, campaigns_directory
 
     rows: list[dict[str, object]] = []
     for path in sorted(campaigns_directory().glob(f"*/{ASKED}")):
@@ -91,13 +91,13 @@ def run(
     quiet: Quiet = False,
 ) -> None:
     """Run what is not done yet of a campaign, and print its table. Interrupted, the same command goes on."""
-    from qloom.campaign.calibrate import fit
-    from qloom.campaign.execute import carry_out
-    from qloom.campaign.formats import as_text
-    from qloom.campaign.plans import Conditions, parse_scale
-    from qloom.campaign.read import read_raw
-    from qloom.campaign.rows import read_results, rows_of
-    from qloom.campaign.store import Asked
+    from qloom.lab.campaign.calibrate import fit
+    from qloom.lab.campaign.execute import carry_out
+    from qloom.lab.campaign.formats import as_text
+    from qloom.lab.campaign.plans import Conditions, parse_scale
+    from qloom.lab.campaign.read import read_raw
+    from qloom.lab.campaign.rows import read_results, rows_of
+    from qloom.lab.campaign.store import Asked
 
     name, raw = read_raw(campaign)
     if repeats is not None:
@@ -130,10 +130,10 @@ def report(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; else it is printed.")] = None,
 ) -> None:
     """What came of a campaign. Means, deviations, 95 % intervals, differences, the published table, the manifest."""
-    from qloom.campaign import formats
-    from qloom.campaign.rows import read_results
-    from qloom.campaign.store import find_store
-    from qloom.journal.page import write_view
+    from qloom.lab.campaign import formats
+    from qloom.lab.campaign.rows import read_results
+    from qloom.lab.campaign.store import find_store
+    from qloom.views.page import write_view
 
     suffixes = {".txt": "text", ".csv": "csv", ".json": "json", ".md": "markdown", ".html": "html"}
     if output is not None and not kind and output.suffix not in suffixes:
@@ -152,7 +152,7 @@ def report(
         case "manifest":
             text = formats.as_manifest(results)
         case "html":
-            from qloom.campaign.page import page_of
+            from qloom.lab.campaign.page import page_of
 
             text = page_of(results)
         case _:
@@ -171,10 +171,10 @@ def draw(
     output: Annotated[Path, typer.Option("--output", "-o", help="The picture: .svg or .png.")] = Path("campaign.svg"),
 ) -> None:
     """Draw a campaign. Its map if it has one, its bars, or the nodes that its jobs held over time."""
-    from qloom.campaign.charts import drawing_of
-    from qloom.campaign.rows import read_results
-    from qloom.campaign.store import find_store
-    from qloom.journal.page import write_view
+    from qloom.lab.campaign.charts import drawing_of
+    from qloom.lab.campaign.rows import read_results
+    from qloom.lab.campaign.store import find_store
+    from qloom.views.page import write_view
 
     if output.suffix not in (".svg", ".png"):
         raise InputError(f"cannot draw a {output.suffix or 'file without a suffix'}", hint="use .svg or .png")
@@ -185,8 +185,8 @@ def draw(
 @app.command()
 def verify(campaign: DoneArgument = "last", as_json: Json = False) -> None:
     """Run the virtual cells again. Their journals must be the same, byte for byte."""
-    from qloom.campaign.execute import verify as verify_store
-    from qloom.campaign.store import find_store
+    from qloom.lab.campaign.execute import verify as verify_store
+    from qloom.lab.campaign.store import find_store
 
     store = find_store(campaign)
     with _progress(Console(stderr=True), not as_json) as progress:
@@ -207,8 +207,8 @@ def calibrate(
     as_json: Json = False,
 ) -> None:
     """Fit the values of a campaign to its published table. Prints them as its file has them."""
-    from qloom.campaign.calibrate import fit
-    from qloom.campaign.read import read_raw
+    from qloom.lab.campaign.calibrate import fit
+    from qloom.lab.campaign.read import read_raw
 
     name, raw = read_raw(campaign)
     values = fit(raw, name, on)

@@ -13,7 +13,7 @@ from qloom.cli.running import run_all
 from qloom.journal import home
 from qloom.journal.file import read_events
 from qloom.programs.load import load_program
-from qloom.runner import Plan
+from qloom.runs.runner import Plan
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
 
@@ -79,7 +79,7 @@ def _reading() -> str:
 
 
 def _draw(rows: dict[str, list[dict[str, Any]]], output: Path) -> None:
-    from qloom.journal.page import write_page
+    from qloom.views.page import write_page
 
     timelines = [
         (f"{row['strategy']}, {row['world']}", read_events(home.find_run(row["run"])))

@@ -16,17 +16,17 @@ from rich.status import Status
 
 from qloom.cli import loadtables, values
 from qloom.errors import InputError
-from qloom.load.arrivals import check_load
-from qloom.load.background import Failures
-from qloom.load.figure import Row, draw
-from qloom.load.mix import KINDS, parse_mix
-from qloom.load.records import write_csv
-from qloom.load.repeat import until_known
-from qloom.load.run import Load, prepare, run_load
-from qloom.load.sidecar import write_sidecar
-from qloom.load.source import Source
-from qloom.load.swf import write_results_swf, write_swf
-from qloom.schedulers import POLICIES
+from qloom.lab.load.arrivals import check_load
+from qloom.lab.load.background import Failures
+from qloom.lab.load.figure import Row, draw
+from qloom.lab.load.mix import KINDS, parse_mix
+from qloom.lab.load.records import write_csv
+from qloom.lab.load.repeat import until_known
+from qloom.lab.load.run import Load, prepare, run_load
+from qloom.lab.load.sidecar import write_sidecar
+from qloom.lab.load.source import Source
+from qloom.lab.load.swf import write_results_swf, write_swf
+from qloom.lab.schedulers import POLICIES
 
 DEFAULT_LOAD = 0.7
 FIGURES = (".png", ".svg", ".pdf")

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from qloom.load.figure import Row
-from qloom.load.intervals import Mean
-from qloom.load.metrics import Metrics
+from qloom.lab.load.figure import Row
+from qloom.lab.load.intervals import Mean
+from qloom.lab.load.metrics import Metrics
 
 
 def many(rows: Sequence[Row]) -> Table:

@@ -15,12 +15,12 @@ from rich.table import Table
 
 from qloom.cli import tables
 from qloom.journal import home
-from qloom.journal.accounting import read_history
 from qloom.journal.event import Event
 from qloom.journal.events import RunStarted
 from qloom.journal.file import FILE_NAME, ended_as, has_writer, read_events, start_of
-from qloom.journal.handed import driver_job, handed_to
+from qloom.journal.handover import driver_job, handed_to
 from qloom.journal.measured import measured, require_jobs
+from qloom.views.accounting import read_history
 
 RunArgument = Annotated[str, typer.Argument(help="The id of a run, the start of one, a path, or last.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -114,7 +114,7 @@ def _title(start: RunStarted) -> str:
 
 def _show_workload(directory: Path, start: RunStarted, figures: dict[str, float], as_json: bool, quiet: bool) -> None:
     """A run that is a cluster under load."""
-    from qloom.campaign.formats import HEADINGS
+    from qloom.lab.campaign.formats import HEADINGS
 
     console = Console(highlight=False)
     if as_json:
@@ -136,7 +136,7 @@ def _show_workload(directory: Path, start: RunStarted, figures: dict[str, float]
 
 def _instead(events: list[Event], directory: Path) -> str | None:
     """What another strategy would have cost, if that can be told."""
-    from qloom.advisor.replay import instead
+    from qloom.lab.advisor.replay import instead
 
     found = instead(events, directory)
     return None if found is None else str(found)
@@ -156,7 +156,7 @@ def _waits(jobs: list[dict[str, Any]]) -> Table:
 
 def explain(run: RunArgument = "last", as_json: Json = False) -> None:
     """Say what a run waits for and why, or where its time went."""
-    from qloom.journal.explain import explain as explain_events
+    from qloom.views.explain import explain as explain_events
 
     directory = home.find_run(run)
     events = read_events(directory)
@@ -186,7 +186,7 @@ def timeline(
     quiet: Quiet = False,
 ) -> None:
     """Draw who held what and when. Nodes above, QPUs below, colour is the job, held but idle is hatched."""
-    from qloom.journal.timeline import draw_timeline
+    from qloom.views.timeline import draw_timeline
 
     directory = home.find_run(run)
     events = read_events(directory)

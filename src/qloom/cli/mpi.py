@@ -56,8 +56,8 @@ def run(
     from qloom.mpi.nodes import LocalNodes, Nodes
     from qloom.mpi.root import Plan, Root
     from qloom.mpi.slurmnodes import SlurmNodes
-    from qloom.worlds.slurm.reap import reap
-    from qloom.worlds.slurm.tags import own_tag
+    from qloom.slurm.reap import reap
+    from qloom.slurm.tags import own_tag
 
     if world not in ("local", "slurm"):
         raise InputError(f"{world!r} is no world for MPI programs", hint="local or slurm")

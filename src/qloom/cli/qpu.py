@@ -15,7 +15,7 @@ from qloom.cli.broker import table
 from qloom.errors import InputError, PayloadError
 
 if TYPE_CHECKING:
-    from qloom.broker.sync import SyncBrokerClient
+    from qloom.broker.client.sync import SyncBrokerClient
 
 app = typer.Typer(
     help="Look at the QPUs of a broker and use them. $QLOOM_BROKER says where it is.",
@@ -38,7 +38,7 @@ def add_to(parent: typer.Typer) -> None:
 
 def connected() -> SyncBrokerClient:
     """The broker of this environment; a command does not wait long for one that is not there."""
-    from qloom.broker.sync import SyncBrokerClient
+    from qloom.broker.client.sync import SyncBrokerClient
 
     return SyncBrokerClient(retry_s=2.0)
 

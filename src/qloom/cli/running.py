@@ -12,14 +12,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from qloom.broker.technologies import TECHNOLOGIES
 from qloom.cli import tables, values
 from qloom.cli.progress import shown
+from qloom.devices.technologies import TECHNOLOGIES
 from qloom.errors import InputError, QloomError
 from qloom.journal.file import start_of
 from qloom.programs.load import BUILT_IN, Program, load_program
-from qloom.resuming import resume as resume_run
-from qloom.runner import Outcome, Plan, execute
+from qloom.runs.resume import resume as resume_run
+from qloom.runs.runner import Outcome, Plan, execute
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
 

@@ -21,8 +21,8 @@ def reap(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Release allocations that your dead drivers have left. Running or pending ones; live drivers keep theirs."""
-    from qloom.worlds.slurm import reap as reaper
-    from qloom.worlds.slurm.facts import require_programs
+    from qloom.slurm import reap as reaper
+    from qloom.slurm.facts import require_programs
 
     require_programs()
     rows = reaper.leaked() if dry_run else reaper.reap()

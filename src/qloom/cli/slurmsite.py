@@ -33,7 +33,7 @@ def config(
     as_json: Json = False,
 ) -> None:
     """Print the lines that give QPUs to Slurm. For slurm.conf, gres.conf, TaskProlog, and the broker's hook."""
-    from qloom.slurmsite import parse_qpus, site_files
+    from qloom.slurm.site_config import parse_qpus, site_files
 
     files = site_files(
         parse_qpus(qpu), broker=broker, partition=partition, licences=licences, etc=etc, munge_socket=munge_socket
@@ -67,7 +67,7 @@ def device_state(
     quiet: Quiet = False,
 ) -> None:
     """Tell Slurm how a QPU is. Away, its node is drained (or its licences reserved) and jobs wait in the queue."""
-    from qloom.slurmsite import set_device_state
+    from qloom.slurm.device_state import set_device_state
 
     done = set_device_state(device, state, node=node, licence=licence)
     if not quiet:

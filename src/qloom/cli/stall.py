@@ -71,9 +71,9 @@ def _look() -> tuple[Path, int] | None:
 def _who_waits(journal: Path, since_s: float, pause_s: float) -> list[str]:
     """What to say; nothing if work runs and has not done so for long, the run is over, or it is in virtual time."""
     from qloom.journal.events import RunEnded
-    from qloom.journal.explain import explain
     from qloom.journal.file import read_events, start_of
     from qloom.journal.fold import fold
+    from qloom.views.explain import explain
 
     try:
         events = read_events(journal.parent)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from qloom.cli import running, values
 from qloom.programs.load import load_program
-from qloom.runner import Plan
+from qloom.runs.runner import Plan
 from qloom.strategies import STRATEGIES
 
 
@@ -45,8 +45,8 @@ def submit(
     as_json: running.Json = False,
 ) -> None:
     """Give a run to Slurm and return: no process stays here."""
-    from qloom.submit import script, usual_driver
-    from qloom.submit import submit as submit_run
+    from qloom.runs.submit import script, usual_driver
+    from qloom.runs.submit import submit as submit_run
 
     plan = Plan(
         load_program(program),

@@ -7,10 +7,10 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from qloom.journal.accounting import Account, account, read_history
 from qloom.journal.event import Event
 from qloom.journal.events import JobEnded, JobSubmitted, Resumed, RunEnded
 from qloom.journal.file import start_of
+from qloom.views.accounting import Account, account, read_history
 
 UNFINISHED = "unfinished"
 COLUMNS = {  # heading -> figure

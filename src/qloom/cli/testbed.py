@@ -57,7 +57,7 @@ def up(
     quiet: Quiet = False,
 ) -> None:
     """Start one, and wait until all its nodes are idle."""
-    from qloom.broker.extra import require_extra
+    from qloom.broker.client.extra import require_extra
     from qloom.testbed import Settings, Testbed
 
     if not no_broker:

@@ -14,8 +14,8 @@ from rich.console import Console
 from qloom.errors import InputError
 
 if TYPE_CHECKING:
+    from qloom.broker.auth.tokens import Tokens
     from qloom.broker.config import BrokerConfig
-    from qloom.broker.tokens import Tokens
 
 LONGEST_DAYS = 36500
 
@@ -47,8 +47,8 @@ def token(
     as_json: Json = False,
 ) -> None:
     """Make a token. It is shown once: only its hash is kept. A running broker takes it at once."""
+    from qloom.broker.auth.tokens import scope_named
     from qloom.broker.config import read_config
-    from qloom.broker.tokens import scope_named
 
     settings = read_config(config)
     kept = _tokens(settings)
@@ -127,7 +127,7 @@ def revoke(
 
 
 def _tokens(settings: BrokerConfig) -> Tokens:
-    from qloom.broker.tokens import Tokens
+    from qloom.broker.auth.tokens import Tokens
 
     return Tokens(settings.tokens_path, settings.store_path)
 

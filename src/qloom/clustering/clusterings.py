@@ -10,7 +10,7 @@ from qloom.clustering.parameters import Ranges, draw
 from qloom.model import Task, call
 
 if TYPE_CHECKING:
-    from qloom.program import Job
+    from qloom.job.job import Job
     from qloom.shared import Shared
 
 # Seconds per point on one core; ward grows with the square of the points.

@@ -26,7 +26,7 @@ from qloom.errors import InputError
 from qloom.model import call
 
 if TYPE_CHECKING:
-    from qloom.program import Job
+    from qloom.job.job import Job
 
 GAP_LIMIT = 100  # variables: an exact optimum of so many takes a fraction of a second
 

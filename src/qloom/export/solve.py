@@ -51,7 +51,7 @@ def send_quantum_step(
 
     If something may stand in for the device, it does so while none is available.
     """
-    from qloom.broker.sync import SyncBrokerClient
+    from qloom.broker.client.sync import SyncBrokerClient
 
     sent, seed = read_payload(payload, shots, seconds, device)
     form = {"kind": sent.kind, "body": sent.body, "shots": sent.shots, "seconds": sent.seconds, "name": payload.stem}

@@ -36,7 +36,7 @@ from qloom.errors import InputError
 from qloom.export.records import perform
 from qloom.journal.content import digest, payload_key
 from qloom.model import Payload, Sample, call
-from qloom.payload import qubo as as_payload
+from qloom.payloads.adapt import qubo as as_payload
 from qloom.shared import Shared, share
 
 

@@ -18,7 +18,7 @@ from qloom.jobfile.template import as_text, file_name, fill, name_problem
 from qloom.model import CommandResult, Payload, Sample, Task, command
 
 if TYPE_CHECKING:
-    from qloom.program import Job
+    from qloom.job.job import Job
 
 ProgramFunction = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
 UNREAD = (

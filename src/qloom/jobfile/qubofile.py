@@ -9,7 +9,7 @@ from typing import Any
 
 from qloom.errors import PayloadError
 from qloom.model import Payload, Sample
-from qloom.payload import qubo
+from qloom.payloads.adapt import qubo
 
 HINT = 'write {"linear": {"a": -1}, "quadratic": [["a", "b", 2]], "offset": 0}, or a dimod model\'s to_serializable()'
 

@@ -32,7 +32,7 @@ from qloom.journal.events import (
     TaskStarted,
     Withdrawn,
 )
-from qloom.journal.handed import HANDED_ON, goes_on
+from qloom.journal.handover import HANDED_ON, goes_on
 
 
 @dataclass

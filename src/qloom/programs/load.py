@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from qloom.errors import InputError, closest
-from qloom.program import Job
+from qloom.job.job import Job
 
 BUILT_IN = {"phases": "qloom.programs.phases", "clustering": "qloom.clustering.program"}
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from qloom.errors import InputError
 from qloom.model import task
-from qloom.payload import delay
+from qloom.payloads.adapt import delay
 
 if TYPE_CHECKING:
-    from qloom.program import Job
+    from qloom.job.job import Job
 
 
 def _value(seconds: float, iteration: int, part: int, burn: bool) -> float:

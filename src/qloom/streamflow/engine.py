@@ -23,16 +23,16 @@ from qloom.export.records import FOLDER, OUTPUT
 from qloom.journal import home
 from qloom.journal.events import JobEnded, JobSubmitted, RunEnded
 from qloom.journal.file import Journal, Recorder, read_events
-from qloom.journal.told import ToldClock
+from qloom.journal.replayed_clock import ToldClock
 from qloom.model import QpuHold, QuantumWork, Task, Work
 from qloom.ports import Clock, Lease, Ran, Request, World
-from qloom.runner import Listener, Outcome, Plan, run_job
+from qloom.runs.runner import Listener, Outcome, Plan, run_job
 from qloom.site import Site
+from qloom.slurm.arguments import gres_of
 from qloom.streamflow.environment import find_streamflow, step_environment
 from qloom.streamflow.process import run_streamflow, write_own_crate
 from qloom.streamflow.translate import Translator
 from qloom.worlds import world_entry
-from qloom.worlds.slurm.arguments import gres_of
 
 NOT_PASSED_ON = ("arguments", "licences", "python", "most_node_hours", "most_qpu_s")
 

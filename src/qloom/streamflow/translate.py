@@ -31,10 +31,10 @@ from qloom.journal.events import (
     Withdrawn,
 )
 from qloom.journal.file import Recorder
+from qloom.journal.replayed_clock import ToldClock
 from qloom.journal.results import ResultStore
-from qloom.journal.told import ToldClock
 from qloom.model import QpuHold
-from qloom.worlds.slurm.hostlist import expand
+from qloom.slurm.hostlist import expand
 
 Note = dict[str, Any]
 Told = tuple[int, int, Event]  # when, a rank among events of the same instant, the event

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from qloom.broker.promise import DeviceSpec
-from qloom.broker.technologies import technology
+from qloom.broker.queue.promise import DeviceSpec
+from qloom.devices.technologies import technology
 from qloom.errors import QuantumFailed
 from qloom.model import CommandResult, Payload, QuantumWork
 from qloom.ports import Clock

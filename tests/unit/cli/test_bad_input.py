@@ -11,8 +11,8 @@ import pytest
 
 from qloom.journal import home
 from qloom.journal.file import FILE_NAME
+from qloom.slurm.client import PROGRAMS as PROGRAMS_OF_SLURM
 from qloom.worlds.slurm import submitted
-from qloom.worlds.slurm.client import PROGRAMS as PROGRAMS_OF_SLURM
 from tests.unit.cli.typed import FAILURES, QLOOM, Said, refused, write
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qloom.broker.devices.factory import make_device
+from qloom.devices.factory import make_device
 from tests.unit import qrmi_standin
 
 

@@ -7,9 +7,9 @@ import json
 import time
 from pathlib import Path
 
-from qloom.broker.devices.base import Description, Envelope
-from qloom.broker.devices.emulated import EmulatedDevice
-from qloom.broker.devices.envelope import json_text
+from qloom.devices.base import Description, Envelope
+from qloom.devices.emulated import EmulatedDevice
+from qloom.payloads.envelope import json_text
 
 ROOT = Path(__file__).resolve().parents[3]
 QUBO = {"linear": [["a", -1.0], ["b", -2.0]], "quadratic": [["a", "b", 3.0]], "offset": 0.5}

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qloom.broker.devices.envelope import Envelope
-from qloom.broker.devices.payloads.openqasm3 import read_circuit
-from qloom.broker.records import envelope_from, envelope_text
+from qloom.broker.store.records import envelope_from, envelope_text
 from qloom.errors import PayloadError
+from qloom.payloads.envelope import Envelope
+from qloom.payloads.openqasm3 import read_circuit
 
 HEAD = 'OPENQASM 3.0;\ninclude "stdgates.inc";\n'
 REAL = {  # text, and the operations that it stands for

@@ -7,10 +7,10 @@ import asyncio
 import jsonschema
 import pytest
 
-from qloom.broker.devices.base import STATES, Envelope
-from qloom.broker.devices.factory import KINDS, make_device
-from qloom.broker.devices.profiles import load_profile, profile_names
-from qloom.broker.devices.schema import describe, device_schema, schema_text
+from qloom.devices.base import STATES, Envelope
+from qloom.devices.factory import KINDS, make_device
+from qloom.devices.profiles import load_profile, profile_names
+from qloom.devices.schema import describe, device_schema, schema_text
 from qloom.errors import InputError, PayloadError
 from tests.unit.devices.examples import QUBO, ROOT
 
@@ -29,7 +29,7 @@ def test_every_kind_and_profile_is_described_as_published():
 
 def test_the_published_schema_is_in_step():
     published = ROOT / "docs" / "reference" / "device.schema.json"
-    assert published.read_text() == schema_text(), "run: python -m qloom.broker.devices.schema > " + str(published)
+    assert published.read_text() == schema_text(), "run: python -m qloom.devices.schema > " + str(published)
 
 
 def test_the_two_machines_and_what_an_emulator_makes_of_them():

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from qloom.broker.devices.base import Envelope, UnknownTask, Unreachable
-from qloom.broker.devices.factory import make_device
-from qloom.broker.devices.faults import Faults
-from qloom.broker.devices.solvers import solve
-from qloom.broker.devices.windows import Window, left_s, window_from
+from qloom.devices.base import Envelope, UnknownTask, Unreachable
+from qloom.devices.factory import make_device
+from qloom.devices.faults import Faults
+from qloom.devices.solvers import solve
+from qloom.devices.windows import Window, left_s, window_from
 from qloom.errors import InputError, QuantumFailed
 from qloom.worlds.execution import anneal
 from tests.unit.devices.examples import BELL, QUBO, answer_of, delay, delays, finish, gone, sequence
@@ -123,8 +123,8 @@ def test_a_solver_that_crashes_is_the_devices_fault_and_one_that_takes_too_long_
 
 BROKER = """
 import asyncio, sys
-from qloom.broker.devices.base import Envelope
-from qloom.broker.devices.factory import make_device
+from qloom.devices.base import Envelope
+from qloom.devices.factory import make_device
 
 async def go():
     device = make_device({"kind": "annealing"})

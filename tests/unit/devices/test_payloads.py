@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qloom.broker.devices.base import Description, Envelope
-from qloom.broker.devices.payloads.check import check_envelope
-from qloom.broker.devices.payloads.openqasm3 import read_circuit
+from qloom.devices.base import Description, Envelope
+from qloom.devices.check import check_envelope
 from qloom.errors import PayloadError
+from qloom.payloads.openqasm3 import read_circuit
 from tests.unit.devices.examples import BELL, QUBO, sequence
 
 SMALL = Description("small", "superconducting", 2, ("qubo", "openqasm3", "pulser", "delay"), local_addressing=False)

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qloom.broker.devices.base import Envelope
-from qloom.broker.devices.factory import make_device
-from qloom.broker.devices.payloads.check import check_envelope
-from qloom.broker.devices.payloads.openqasm3 import read_circuit
-from qloom.broker.devices.payloads.qubo import read_qubo
-from qloom.broker.devices.profiles import load_profile
-from qloom.broker.devices.solvers import exact, solve
+from qloom.devices.base import Envelope
+from qloom.devices.check import check_envelope
+from qloom.devices.factory import make_device
+from qloom.devices.profiles import load_profile
+from qloom.devices.solvers import exact, solve
 from qloom.errors import PayloadError
+from qloom.payloads.openqasm3 import read_circuit
+from qloom.payloads.qubo import read_qubo
 from tests.unit.devices.examples import BELL, answer_of, finish, sequence
 
 biases = st.one_of(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 1.0, 2.0]), st.floats(-3, 3))

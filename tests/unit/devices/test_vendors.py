@@ -11,11 +11,11 @@ import sys
 
 import pytest
 
-from qloom.broker.devices.base import CannotTell, Envelope, UnknownTask, Unreachable
-from qloom.broker.devices.factory import make_device
-from qloom.broker.devices.lend import command
-from qloom.broker.devices.solvers import solve
-from qloom.broker.devices.tokens import TokenLog
+from qloom.devices.base import CannotTell, Envelope, UnknownTask, Unreachable
+from qloom.devices.factory import make_device
+from qloom.devices.lend import command
+from qloom.devices.solvers import solve
+from qloom.devices.tokens import TokenLog
 from qloom.errors import InputError, PayloadError, QuantumFailed
 from tests.unit.devices.examples import BELL, QUBO, answer_of, finish, gone, sequence
 
@@ -246,7 +246,7 @@ def test_native_payloads_reach_the_vendor_as_they_are(vendor):
 
 def test_the_stand_in_has_the_calls_of_the_real_package():
     qrmi = pytest.importorskip("qrmi", reason="NOT RUN: qrmi is not installed (pip install 'qloom[qrmi]')")
-    from qloom.broker.devices.resource import TYPES, VARIANTS, payload_of, state_of
+    from qloom.devices.resource import TYPES, VARIANTS, payload_of, state_of
     from tests.unit import qrmi_standin
 
     for name in ("TaskStatus", "ResourceType", "ResourceStatusCode"):
@@ -303,7 +303,7 @@ def test_any_device_can_have_a_process_of_its_own():
 
 
 def test_another_interpreter_needs_nothing_of_ours(vendor):
-    bare = "import qloom.broker.devices.serve, qloom.broker.devices.factory, qloom.broker.devices.qrmi"
+    bare = "import qloom.devices.serve, qloom.devices.factory, qloom.devices.qrmi"
     lent = command(sys.executable, "none")
     words = [lent[0], "-I", "-S", "-c", lent[3].partition("runpy.run")[0] + bare, *lent[4:]]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

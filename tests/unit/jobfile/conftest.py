@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qloom.runner import run
+from qloom.runs.runner import run
 from tests.unit.jobfile.examples import Recorded, rising
 
 

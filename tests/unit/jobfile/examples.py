@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from qloom.runner import Outcome
+from qloom.runs.runner import Outcome
 from tests.journals import as_lines
 
 Recorded = tuple[str, Outcome]

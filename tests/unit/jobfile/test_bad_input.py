@@ -8,7 +8,7 @@ import pytest
 
 from qloom.errors import InputError
 from qloom.jobfile import program_from
-from qloom.runner import run
+from qloom.runs.runner import run
 from tests.unit.jobfile.examples import LOOP, ONE, QUANTUM, UNTIL, rising
 
 

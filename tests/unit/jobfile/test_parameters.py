@@ -11,7 +11,7 @@ import pytest
 from qloom.errors import InputError
 from qloom.jobfile import program_from
 from qloom.jobfile.template import fill
-from qloom.runner import run
+from qloom.runs.runner import run
 from tests.unit.jobfile.examples import ONE, one_task, work_directory, write
 
 

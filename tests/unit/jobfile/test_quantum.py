@@ -12,7 +12,7 @@ import pytest
 from qloom.errors import PayloadError
 from qloom.jobfile.qubofile import read_qubo, write_sample
 from qloom.model import Sample
-from qloom.runner import run
+from qloom.runs.runner import run
 from qloom.site import Qpu, Site
 from tests.journals import as_lines
 from tests.unit.jobfile.examples import CANDIDATE, LONE_QUBO, calls, work_directory, write

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 
 from qloom.jobfile import jobfile_schema
-from qloom.runner import run
+from qloom.runs.runner import run
 from tests.unit.jobfile.examples import CANDIDATE, EXAMPLE, LOOP, ONE, PUBLISHED, work_directory
 
 

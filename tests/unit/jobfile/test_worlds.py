@@ -10,8 +10,8 @@ import pytest
 
 from qloom.journal.file import FILE_NAME, read_events
 from qloom.programs.load import load_program
-from qloom.resuming import resume
-from qloom.runner import run
+from qloom.runs.resume import resume
+from qloom.runs.runner import run
 from tests.journals import as_lines
 from tests.unit.jobfile.examples import (
     LOOP,

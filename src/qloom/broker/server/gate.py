@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
-from qloom.broker.auth import Authenticator, RequestHead
+from qloom.broker.auth.callers import Authenticator, RequestHead
 from qloom.broker.config import LimitsPart
 from qloom.broker.problems import (
     Malformed,
@@ -24,10 +24,10 @@ from qloom.broker.problems import (
     Unavailable,
     status_of,
 )
-from qloom.broker.records import Caller
 from qloom.broker.server.framing import check_request
 from qloom.broker.server.limits import ByteBudget, Rate, Slots
 from qloom.broker.server.peers import peer_of
+from qloom.broker.store.records import Caller
 from qloom.errors import QloomError
 
 OPEN_PATHS = ("/healthz", "/metrics", "/openapi.json")  # they tell nothing of anybody

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from qloom.ports import Request
 from qloom.site import Site
-from qloom.worlds.slurm.arguments import components, core
+from qloom.slurm.arguments import components, core
 
 DRIVER_QPU = "QLOOM_DRIVER_QPU"  # tells a driver that the job around it is its own: DEVICE:HOLD:SHARES, or nothing,
 CORE = "core"  # or that it has no more than a core

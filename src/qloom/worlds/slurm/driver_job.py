@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from qloom.errors import InputError
 from qloom.model import QpuHold
+from qloom.slurm.client import call_once
+from qloom.slurm.rows import FORMAT, read_rows
 from qloom.worlds.slurm.batch import CORE, DRIVER_QPU
-from qloom.worlds.slurm.client import call_once
 from qloom.worlds.slurm.parts import Part
-from qloom.worlds.slurm.rows import FORMAT, read_rows
 
 DRIVER = "driver"  # the name of its lease
 

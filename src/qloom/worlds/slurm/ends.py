@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from qloom.errors import AllocationEnded
 from qloom.ports import Clock
-from qloom.worlds.slurm.client import Client
+from qloom.slurm.client import Client
+from qloom.slurm.rows import Row
 from qloom.worlds.slurm.parts import Part
-from qloom.worlds.slurm.rows import Row
 
 ENDING_S = 10.0  # how long Slurm may take to say how a job has ended
 LOOK_S = 0.1

@@ -7,20 +7,20 @@ import os
 from pathlib import Path
 from typing import Any
 
-from qloom.journal.accounting import Interval, read_history
 from qloom.journal.events import Reaped
 from qloom.journal.file import read_events
 from qloom.model import QpuHold
 from qloom.ports import Lease, World
+from qloom.slurm.facts import Facts, check, read_facts
+from qloom.slurm.reap import reap
+from qloom.slurm.tags import own_tag
+from qloom.views.accounting import Interval, read_history
 from qloom.worlds import Surroundings
 from qloom.worlds.hosted import HostedWorld
 from qloom.worlds.realtime import RealClock, execute
 from qloom.worlds.slurm import submitted
 from qloom.worlds.slurm.driver_job import DRIVER, is_inside, read_driver_job
-from qloom.worlds.slurm.facts import Facts, check, read_facts
 from qloom.worlds.slurm.handover import SlurmHandover
-from qloom.worlds.slurm.reap import reap
-from qloom.worlds.slurm.tags import own_tag
 from qloom.worlds.slurm.world import SlurmWorld
 
 __all__ = ["REAL_TIME", "check", "execute", "make", "submitted"]

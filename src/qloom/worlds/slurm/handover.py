@@ -9,9 +9,9 @@ from pathlib import Path
 from qloom.errors import InputError
 from qloom.ports import Request
 from qloom.site import Site
+from qloom.slurm.client import Client
+from qloom.slurm.facts import Facts
 from qloom.worlds.slurm.batch import Batch
-from qloom.worlds.slurm.client import Client
-from qloom.worlds.slurm.facts import Facts
 
 
 class SlurmHandover:

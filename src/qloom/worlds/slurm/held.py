@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from qloom.errors import NodeLost
 from qloom.ports import Lease, Request
+from qloom.slurm.facts import Facts
+from qloom.slurm.rows import Row
 from qloom.worlds.slurm.ceiling import Ceilings
 from qloom.worlds.slurm.driver_job import DRIVER
-from qloom.worlds.slurm.facts import Facts
 from qloom.worlds.slurm.parts import Part
-from qloom.worlds.slurm.rows import Row
 
 
 class Held:

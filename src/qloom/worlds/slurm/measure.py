@@ -15,10 +15,10 @@ from qloom.journal.events import WorkerStarted
 from qloom.model import Work, call
 from qloom.ports import Lease, Request
 from qloom.site import Overheads, Site
+from qloom.slurm.client import call_once
+from qloom.slurm.facts import check, read_facts
+from qloom.slurm.tags import own_tag
 from qloom.worlds.realtime import RealClock
-from qloom.worlds.slurm.client import call_once
-from qloom.worlds.slurm.facts import check, read_facts
-from qloom.worlds.slurm.tags import own_tag
 from qloom.worlds.slurm.world import SlurmWorld
 
 ROUNDS = 5

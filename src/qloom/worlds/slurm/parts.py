@@ -10,10 +10,10 @@ from typing import Any
 
 from qloom.journal.event import Record
 from qloom.ports import Clock
+from qloom.slurm.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Client, controller_is_down
+from qloom.slurm.pace import Urgency
+from qloom.slurm.salloc import Salloc
 from qloom.worlds.process import WorkerDied
-from qloom.worlds.slurm.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Client, controller_is_down
-from qloom.worlds.slurm.pace import Urgency
-from qloom.worlds.slurm.salloc import Salloc
 from qloom.worlds.slurm.step import StepWorker
 from qloom.worlds.workers import note_start
 

@@ -7,12 +7,12 @@ import shutil
 from collections.abc import Sequence
 
 from qloom.errors import JournalError, QloomError
-from qloom.journal.handed import SlurmJob
-from qloom.worlds.slurm.client import GONE, call_once
+from qloom.journal.handover import SlurmJob
+from qloom.slurm.client import GONE, call_once
+from qloom.slurm.facts import require_programs
+from qloom.slurm.rows import FORMAT, read_rows
+from qloom.slurm.states import State, read_state, reason_in_words, tells_most
 from qloom.worlds.slurm.ends import how_it_ended
-from qloom.worlds.slurm.facts import require_programs
-from qloom.worlds.slurm.rows import FORMAT, read_rows
-from qloom.worlds.slurm.states import State, read_state, reason_in_words, tells_most
 
 
 def own_job() -> str | None:

@@ -10,10 +10,10 @@ from qloom.errors import QloomError
 from qloom.journal.event import Event
 from qloom.journal.events import LookFailed, StillWaits
 from qloom.ports import Request
-from qloom.worlds.slurm.client import Client
+from qloom.slurm.client import Client
+from qloom.slurm.rows import Row
+from qloom.slurm.states import reason_in_words, tells_most
 from qloom.worlds.slurm.parts import Part
-from qloom.worlds.slurm.rows import Row
-from qloom.worlds.slurm.states import reason_in_words, tells_most
 
 
 class Asked(Protocol):

@@ -18,13 +18,18 @@ from qloom.model import Task, Work
 from qloom.mpi.launch import require_mpi, run_ranks, srun
 from qloom.ports import Lease, Request, World
 from qloom.site import Site
+from qloom.slurm.arguments import components, salloc
+from qloom.slurm.client import Client
+from qloom.slurm.facts import Facts
+from qloom.slurm.pace import Urgency
+from qloom.slurm.rows import Row
+from qloom.slurm.salloc import Salloc
+from qloom.slurm.tags import Tag
 from qloom.worlds.checks import check_task
 from qloom.worlds.emulated import EmulatedDevice
 from qloom.worlds.process import WorkerDied
 from qloom.worlds.realtime import RealClock
-from qloom.worlds.slurm.arguments import components, salloc
 from qloom.worlds.slurm.ceiling import Ceilings, CountedDevice
-from qloom.worlds.slurm.client import Client
 from qloom.worlds.slurm.driver_job import DRIVER, DriverJob
 from qloom.worlds.slurm.ends import (
     cancel,
@@ -36,13 +41,8 @@ from qloom.worlds.slurm.ends import (
     taken_away,
     unobserved_us,
 )
-from qloom.worlds.slurm.facts import Facts
 from qloom.worlds.slurm.held import Held
-from qloom.worlds.slurm.pace import Urgency
 from qloom.worlds.slurm.parts import Part, StepWorkers
-from qloom.worlds.slurm.rows import Row
-from qloom.worlds.slurm.salloc import Salloc
-from qloom.worlds.slurm.tags import Tag
 from qloom.worlds.slurm.watch import Watch
 from qloom.worlds.workers import LocalWorkers, run_task, task_environment
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qloom.broker.promise import DeviceSpec
-from qloom.broker.technologies import technology
+from qloom.broker.queue.promise import DeviceSpec
+from qloom.devices.technologies import technology
 from qloom.errors import AllocationEnded, JobError, NodeLost, QuantumFailed, TaskFailed
 from qloom.journal.content import digest
 from qloom.model import Payload, QuantumWork, Task, Work

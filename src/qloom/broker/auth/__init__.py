@@ -1,0 +1,1 @@
+"""Who asks, and in which project: tokens, munge credentials, peers and members."""

@@ -1,0 +1,85 @@
+"""Who is in which project: as the config says, and as Slurm does, which is asked again now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from qloom.broker.auth.callers import Authenticator
+from qloom.broker.config import BrokerConfig
+from qloom.broker.problems import Unavailable
+from qloom.broker.queue.ledger import Project
+from qloom.broker.shell import Broker
+from qloom.broker.slurm import Account, SlurmSite
+from qloom.broker.store.store import Store
+
+LOG = logging.getLogger("qloom.broker")
+KEPT = "slurm_accounts"  # as Slurm told them last: a broker that starts while Slurm is away goes on with those
+
+
+def kept_accounts(store: Store) -> dict[str, Account]:
+    """Slurm's accounts as they were last."""
+    kept = json.loads(store.get(KEPT, "{}"))
+    return {name: Account(entry["weight"], tuple(entry["members"])) for name, entry in kept.items()}
+
+
+def projects_of(config: BrokerConfig, accounts: Mapping[str, Account]) -> list[Project]:
+    """Weights and limits, as the queue core knows them."""
+    return [
+        Project(
+            name,
+            part.weight,
+            part.budget_s,
+            part.max_tasks,
+            part.max_sessions,
+            part.max_whole,
+            part.max_priority,
+            config.limits.whole_idle_s if part.whole_idle_s is None else part.whole_idle_s,
+            config.limits.whole_hold_s if part.whole_hold_s is None else part.whole_hold_s,
+        )
+        for name, part in config.projects_with(accounts).items()
+    ]
+
+
+class Members:
+    """Keeps projects, members and administrators in step with the config and with Slurm's associations."""
+
+    def __init__(
+        self, config: BrokerConfig, broker: Broker, auth: Authenticator, site: SlurmSite | None = None
+    ) -> None:
+        self._config, self._broker, self._auth, self._site = config, broker, auth, site
+        self._accounts = kept_accounts(broker.store) if site is not None else {}
+        self._apply()
+
+    def replace(self, config: BrokerConfig) -> None:
+        """Apply a config that was read again: streams and waits of former members end."""
+        self._config = config
+        self._apply()
+
+    async def refresh(self) -> None:
+        """Ask Slurm; what it said last goes on to hold if it does not answer."""
+        if self._site is None:
+            return
+        try:
+            self._accounts = await self._site.accounts()
+        except Unavailable as error:
+            LOG.warning("the projects stay as they were: %s", error.message)
+            return
+        self._apply()
+        kept = {name: asdict(account) for name, account in self._accounts.items()}
+        self._broker.store.put(KEPT, json.dumps(kept))
+
+    async def keep(self) -> None:
+        """Ask again and again."""
+        while self._site is not None:
+            await asyncio.sleep(self._config.slurm.refresh_s)
+            await self.refresh()
+
+    def _apply(self) -> None:
+        projects = self._config.projects_with(self._accounts)
+        members = {name: part.members for name, part in projects.items()}
+        self._auth.replace_members(members, self._config.auth.admins)
+        self._broker.core.ledger.know(projects_of(self._config, self._accounts))

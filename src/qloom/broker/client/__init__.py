@@ -1,0 +1,1 @@
+"""Clients of a broker: asynchronous, synchronous, and the one that runs use."""

@@ -1,0 +1,115 @@
+"""What a device is to the broker: a description, and a few calls that survive a restart of the broker.
+
+The broker hands over a `token` of its own with each task and keeps the id that the device gives in return. After
+a crash it asks `find(token)`: only what the device says it does not have is started again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from qloom.errors import QuantumFailed
+from qloom.payloads.envelope import Envelope, Facts, JsonText
+
+__all__ = ["AVAILABLE", "STATES", "CannotTell", "Description", "Device", "Envelope", "Facts", "JsonText", "Status",
+           "UnknownTask", "Unreachable"]  # fmt: skip
+STATES = ("idle", "busy", "calibration", "maintenance", "error", "offline")
+AVAILABLE = ("idle", "busy")
+
+
+@dataclass(frozen=True)
+class Description:
+    """What users and the broker know of a device. Published as a JSON schema."""
+
+    name: str
+    technology: str
+    qubits: int  # the largest problem: variables, qubits or atoms
+    payloads: tuple[str, ...]  # of "qubo", "openqasm3", "pulser", "qrmi", "delay"
+    set_up_s: float = 0.0
+    per_shot_s: float = 0.0
+    lanes: int = 1  # tasks at once
+    local_addressing: bool = True  # each variable, qubit or atom can be driven on its own
+    emulated: bool = True
+    notes: str = ""
+    max_shots: int = 100_000  # of one task
+    set_up_shared: bool = False  # a task that follows one with the same set-up key does not pay for set-up again
+    tells_billed_s: bool = True  # whether the device says how many seconds it bills
+    max_bits: int = 10_000  # classical bits of one circuit
+    max_operations: int = 200_000  # of one task: gates, measurements, resets, with loops and definitions written out
+    max_duration_ns: int = 100_000  # of one pulse sequence
+    max_answer_bytes: int = 64 * 2**20  # of one task
+    vendor_queue: bool = False  # tasks wait in a queue of the vendor's, too, which others may use
+    can_stop: bool = True  # whether a task that executes can be ended
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the broker can say how long a task is there at most: otherwise no wait can be promised."""
+        return self.can_stop and not self.vendor_queue
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a task stands on its device: preparing, vendor_queued, executing, done, failed or cancelled."""
+
+    state: str
+    billed_s: float | None = None
+    error: str = ""
+    fault: bool = False  # the device's fault rather than the task's: it may be tried again
+
+
+class UnknownTask(QuantumFailed):
+    """The device does not have this task."""
+
+
+class CannotTell(QuantumFailed):
+    """The device has no way to say whether it was given a task."""
+
+
+class Unreachable(QuantumFailed):
+    """The device does not answer now; later it may. Whether it was given a task is for `find` to say."""
+
+
+class Device(Protocol):
+    """A QPU behind the broker."""
+
+    description: Description
+
+    def check(self, envelope: Envelope) -> None:
+        """Raise `PayloadError` for a payload that this device cannot take, with both sizes if it is too large."""
+
+    def seconds(self, envelope: Envelope) -> float:
+        """How long a payload is expected to take, set-up included: what is admitted and reserved for it.
+
+        A user's word counts only if the device itself keeps to it, as an emulated one does.
+        """
+
+    def set_up_key(self, envelope: Envelope) -> str | None:
+        """Payloads with the same key need one set-up only: the same register, the same circuit."""
+
+    async def start(self, token: str, envelope: Envelope) -> str:
+        """Hand a task over; returns the device's own id for it. The same token gives the same id."""
+
+    async def find(self, token: str) -> str | None:
+        """The id of the task that was handed over with this token; None if there is none; may raise `CannotTell`."""
+
+    async def wait(self, id: str) -> Status:
+        """Return when the state of the task has changed or is final; raises `UnknownTask`.
+
+        Changed means: another state than the last one that `wait` told of this task; the first call tells at once.
+        """
+
+    async def result(self, id: str) -> Any:
+        """The answer of a task that is done: JSON-like data, or `JsonText`, which is passed on unread."""
+
+    async def stop(self, id: str) -> None:
+        """End a task that is no longer wanted. A task that is over is left as it is."""
+
+    async def state(self) -> str:
+        """One of `STATES`."""
+
+    async def tasks(self) -> dict[str, float]:
+        """The vendor's books: billed seconds by task id, as far as it tells."""
+
+    async def close(self) -> None:
+        """Let go of what this object holds; tasks on a remote device go on."""

@@ -1,0 +1,92 @@
+"""The check of an envelope against a device's description, and what is read off an envelope beside it."""
+
+from __future__ import annotations
+
+import math
+
+from qloom.devices.base import Description, Envelope, Facts
+from qloom.errors import PayloadError
+
+WORDS = {"qubo": ("QUBO", "variables"), "openqasm3": ("circuit", "qubits"), "pulser": ("Pulser sequence", "atoms")}
+
+
+def check_envelope(description: Description, envelope: Envelope) -> None:
+    """Raise `PayloadError` for what this device cannot take; the reason names both sizes if it is too large."""
+    check_frame(description, envelope)
+    facts, name = envelope.facts, description.name
+    _check_shots(description, facts.shots)
+    if envelope.kind in WORDS:
+        what, unit = WORDS[envelope.kind]
+        for value, most, of in (
+            (facts.size, description.qubits, unit),
+            (facts.bits, description.max_bits, "classical bits (max_bits)"),
+            (facts.operations, description.max_operations, "operations when written out (max_operations)"),
+            (facts.duration_ns, description.max_duration_ns, "ns of pulses (max_duration_ns)"),
+        ):
+            if value > most:
+                raise PayloadError(f"the {what} has {_number(value)} {of}, {name} takes up to {most}")
+        if (expected := _answer_bytes(facts, envelope.shots)) > description.max_answer_bytes:
+            raise PayloadError(
+                f"the answer may have {_number(expected)} bytes, {name} gives up to {description.max_answer_bytes} "
+                "(max_answer_bytes)",
+                hint="ask for fewer shots, circuits or bits",
+            )
+    if facts.local and not description.local_addressing:
+        raise PayloadError(
+            f"{facts.local}, and {name} has no local addressing",
+            hint="treat all alike, or use a device with local addressing",
+        )
+
+
+def _answer_bytes(facts: Facts, shots: int) -> int:
+    """The most that counts can take: one line for each different outcome."""
+    if not facts.bits:
+        return 0
+    outcomes = min(shots, 2 ** min(facts.bits, 60))
+    return int(facts.circuits * outcomes * (facts.bits + 12))
+
+
+def _number(value: int) -> str:
+    return str(value) if value < 10**15 else f"about 1e{len(str(value)) - 1}"
+
+
+def check_frame(description: Description, envelope: Envelope) -> None:
+    """What holds for every kind: the kind itself, shots, seconds and options."""
+    if envelope.kind not in description.payloads:
+        takes = ", ".join(description.payloads)
+        raise PayloadError(f"{description.name} takes {takes}, not {envelope.kind!r}")
+    shots, seconds = envelope.shots, envelope.seconds
+    if isinstance(shots, bool) or not isinstance(shots, int) or shots < 1:
+        raise PayloadError(f"shots must be a whole number of at least 1, not {shots!r}")
+    _check_shots(description, shots)
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float)):
+        raise PayloadError(f"seconds must be a number, not {type(seconds).__name__}")
+    if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
+        raise PayloadError(f"a task cannot take {seconds} seconds")
+    if envelope.kind == "delay" and seconds is None:
+        raise PayloadError("a delay must say its seconds")
+    if not isinstance(envelope.options, dict):
+        raise PayloadError(f"options must be a table, not {type(envelope.options).__name__}")
+
+
+def _check_shots(description: Description, shots: int) -> None:
+    if shots > description.max_shots:
+        raise PayloadError(f"the task has {shots} shots, {description.name} takes up to {description.max_shots}")
+
+
+def seconds_of(description: Description, envelope: Envelope) -> float:
+    """Set-up + circuits x shots x seconds per shot.
+
+    An emulated device takes as long as the envelope says, if it says so. Nobody can tell a vendor's machine how long
+    to take, so there the envelope's seconds mean nothing. A vendor's own payload has its own shots; if they cannot be
+    told, it takes as long as the longest that the device takes.
+    """
+    if envelope.seconds is not None and description.emulated:
+        return float(envelope.seconds)
+    shots = (envelope.facts.shots or description.max_shots) if envelope.kind == "qrmi" else envelope.shots
+    return description.set_up_s + envelope.facts.circuits * shots * description.per_shot_s
+
+
+def set_up_key_of(envelope: Envelope) -> str | None:
+    """The same problem, the same circuit whatever its angles, the same register of atoms."""
+    return envelope.facts.set_up

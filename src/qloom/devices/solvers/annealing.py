@@ -1,0 +1,32 @@
+"""Simulated annealing, by dwave-samplers. The same seed gives the same samples, in any world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qloom.devices.solvers import seed_of
+from qloom.devices.solvers.samples import MOST_SAMPLES, samples
+from qloom.payloads.qubo import read_qubo
+
+LARGEST = 5000  # variables: a dense problem of this size is 12.5 million couplings
+
+
+def solve(request: dict[str, Any]) -> dict[str, Any]:
+    """One read per shot."""
+    import dimod
+    import numpy as np
+    from dwave.samplers import SimulatedAnnealingSampler
+
+    problem = read_qubo(request["body"])
+    names = range(len(problem.variables))
+    model = dimod.BinaryQuadraticModel(dict(enumerate(problem.linear)), problem.quadratic, problem.offset, "BINARY")
+    sampler: Any = SimulatedAnnealingSampler
+    found = sampler().sample(model, num_reads=request["shots"], seed=seed_of(request))
+    best = found.aggregate().record  # as arrays: shots x variables of Python objects may be gigabytes
+    order = np.argsort(best.energy, kind="stable")[:MOST_SAMPLES]
+    columns = [found.variables.index(name) for name in names]
+    rows = [
+        ([int(value) for value in best.sample[row][columns]], float(best.energy[row]), int(best.num_occurrences[row]))
+        for row in order
+    ]
+    return samples(problem, rows, shots=request["shots"])

@@ -1,0 +1,32 @@
+"""The answer to a QUBO, one form for all solvers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from qloom.payloads.qubo import Qubo
+
+MOST_SAMPLES = 1000  # the best ones are told; `shots` says how many there were
+
+
+def samples(problem: Qubo, rows: Iterable[tuple[Sequence[int], float, int]], **more: Any) -> dict[str, Any]:
+    """Rows of (values, energy, occurrences); the best come first."""
+    merged: dict[tuple[int, ...], tuple[float, int]] = {}
+    for values, energy, occurrences in rows:
+        key = tuple(int(value) for value in values)
+        merged[key] = (float(energy), merged.get(key, (0.0, 0))[1] + int(occurrences))
+    ordered = sorted(merged.items(), key=lambda entry: entry[1][0])  # stable: of equals, the first that was found
+    best, (energy, _) = ordered[0]
+    told = ordered[:MOST_SAMPLES]
+    return {
+        "form": "samples",
+        "values": [[variable, value] for variable, value in zip(problem.variables, best, strict=True)],
+        "energy": energy,
+        "variables": problem.variables,
+        "samples": [list(values) for values, _ in told],
+        "energies": [energy for _, (energy, _) in told],
+        "occurrences": [occurrences for _, (_, occurrences) in told],
+        "shots": sum(occurrences for _, occurrences in merged.values()),
+        **more,
+    }

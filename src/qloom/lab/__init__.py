@@ -1,0 +1,1 @@
+"""The laboratory: schedulers, load, campaigns and the advisor, all in virtual time."""

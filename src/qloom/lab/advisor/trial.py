@@ -1,0 +1,128 @@
+"""One trial: the program under a strategy in virtual time, with durations and other users as they were drawn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from statistics import fmean
+
+from qloom.broker.inprocess import InProcessBroker
+from qloom.errors import QloomError
+from qloom.journal.event import Event
+from qloom.journal.events import Granted, QuantumEnded, QuantumQueued, Requested, RunStarted
+from qloom.journal.file import Journal
+from qloom.journal.replay import recall
+from qloom.lab.advisor.crowd import Crowd
+from qloom.lab.advisor.known import Known
+from qloom.ports import Durations
+from qloom.runs.runner import Plan, run_job
+from qloom.site import Site
+from qloom.strategies import parse_strategy
+from qloom.views.accounting import account, read_history
+from qloom.views.forecast import learn
+from qloom.worlds.virtual import entry
+from qloom.worlds.virtual.loop import VirtualClock
+from qloom.worlds.virtual.world import VirtualWorld
+
+MOMENT_S = 1e-6
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one run would cost. The turnaround is the wall time from submission to end, first wait included."""
+
+    turnaround_s: float
+    node_s: float
+    qpu_s: float
+    quantum_s: tuple[float, ...]  # from each quantum call to its result
+    node_waits_s: tuple[float, ...]  # from each request for nodes, growth aside, to its grant
+    without_duration: tuple[str, ...]  # tasks of which nobody says how long they take
+
+
+def run_trial(
+    plan: Plan,
+    durations: Durations | None,
+    crowd: Crowd,
+    seed: str,
+    known: Known | None = None,
+    qpu_wait_s: float = 0.0,
+) -> Trial:
+    """Run all jobs of a plan; raises what they raise. `qpu_wait_s` is the queue of others at each quantum call."""
+    cluster = replace(plan.site, broker=None, cluster_nodes=max(len(plan.site.node_names), crowd.nodes or 0))
+    return entry.execute(lambda clock: _main(plan, cluster, durations, crowd, seed, known, qpu_wait_s, clock), 0, 0)  # type: ignore[no-any-return]
+
+
+async def _main(
+    plan: Plan,
+    cluster: Site,
+    durations: Durations | None,
+    crowd: Crowd,
+    seed: str,
+    known: Known | None,
+    qpu_wait_s: float,
+    clock: VirtualClock,
+) -> Trial:
+    world = VirtualWorld(cluster, clock, durations, line=crowd.line(cluster, clock, Random(f"{seed} others")))
+    clock.explain_with(world.who_waits)
+    broker = InProcessBroker(world.devices, clock, cluster.overheads.queue_call_s + qpu_wait_s)
+    journal = Journal(None, clock)
+    assert journal.events is not None  # noqa: S101  it is in memory
+    journal.record(RunStarted(site=plan.site.as_dict()))
+    await clock.sleep(MOMENT_S)  # who is there stands in line already
+    learns = parse_strategy(plan.strategy)[0].wants_forecast
+    forecaster = learn(journal, known.events if known is not None else ()) if learns else None
+    runs = [
+        asyncio.ensure_future(run_job(plan, number, world, broker, journal, forecaster=forecaster))
+        for number in range(plan.jobs)
+    ]
+    ended = await asyncio.gather(*runs, return_exceptions=True)
+    await broker.close()
+    failures = [error for error in ended if isinstance(error, BaseException)]
+    if failures:
+        raise next((error for error in failures if not isinstance(error, QloomError)), failures[0])
+    if known is not None:
+        known.remember(recall(journal.events), journal.results)
+    return _figures(journal.events, tuple(world.tasks_without_expectation))
+
+
+def _figures(events: list[Event], without_duration: tuple[str, ...]) -> Trial:
+    figures = account(read_history(events))
+    return Trial(
+        figures.turnaround_s,
+        figures.node_s_held,
+        figures.qpu_s_held,
+        tuple(_quantum_s(events)),
+        tuple(waits_of(events)),
+        without_duration,
+    )
+
+
+def waits_of(events: Sequence[Event]) -> list[float]:
+    """Seconds from each request for nodes, growth aside, to its grant."""
+    asked: dict[str, int] = {}
+    waits_s = []
+    for event in events:
+        if isinstance(event, Requested) and event.nodes and not event.grow:
+            asked[event.lease] = event.at_us
+        elif isinstance(event, Granted) and event.lease in asked:
+            waits_s.append((event.at_us - asked.pop(event.lease)) / 1e6)
+    return waits_s
+
+
+def _quantum_s(events: Sequence[Event]) -> list[float]:
+    """Seconds from each quantum call to its result."""
+    asked: dict[tuple[str, str], int] = {}
+    took_s = []
+    for event in events:
+        if isinstance(event, QuantumQueued):
+            asked[event.job, event.work] = event.at_us
+        elif isinstance(event, QuantumEnded) and (event.job, event.work) in asked:
+            took_s.append((event.at_us - asked.pop((event.job, event.work))) / 1e6)
+    return took_s
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean; 0 of nothing."""
+    return fmean(values) if values else 0.0

@@ -1,0 +1,163 @@
+"""One run of a loaded cluster: a workload, a policy, and a strategy for the hybrid jobs in it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from qloom.broker.inprocess import InProcessBroker
+from qloom.errors import Deadlock, InputError, JobError, QloomError
+from qloom.lab.load.arrivals import check_arrivals, closed_loop, poisson, scaled
+from qloom.lab.load.background import Background, Failures, Follows, run_plain
+from qloom.lab.load.engine import Engine
+from qloom.lab.load.hybrid import HybridJobs
+from qloom.lab.load.line import LoadedLine
+from qloom.lab.load.metrics import Metrics, harm_s, measure
+from qloom.lab.load.mix import with_hybrid
+from qloom.lab.load.records import IN_ORDER, JobRecord
+from qloom.lab.load.workload import LoadJob
+from qloom.lab.schedulers import make_policy
+from qloom.lab.schedulers.state import State
+from qloom.site import Site
+from qloom.strategies import parse_strategy
+from qloom.worlds.virtual import entry
+from qloom.worlds.virtual.loop import VirtualClock
+from qloom.worlds.virtual.world import VirtualWorld
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is run, and how: everything that a result depends on."""
+
+    jobs: Sequence[LoadJob]
+    site: Site  # nodes of the first partition, QPUs, overheads, watts
+    policy: str = "easy"
+    policy_options: dict[str, float] = field(default_factory=dict)
+    strategy: str = "offload"  # of the hybrid jobs
+    options: dict[str, float] = field(default_factory=dict)  # of the strategy
+    hybrid: float = 0.0  # share of the jobs that are made hybrid
+    mix: dict[str, float] = field(default_factory=lambda: {"balanced": 1.0})
+    hybrid_longest_s: float = float("inf")  # only jobs up to this long and this large become hybrid
+    hybrid_largest: int | None = None
+    load: float | None = None  # None: as in the trace
+    arrivals: str = "trace"
+    users: int = 20  # of a closed loop
+    think_s: float = 600.0
+    partitions: dict[str, int] = field(default_factory=dict)  # further ones
+    gres: dict[str, int] = field(default_factory=dict)
+    failures: Failures | None = None
+    warm_up: float = 0.1
+    harm: bool = False  # whether to run it once more without the hybrid jobs, to see what they cost the others
+    seed: int = 0
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of all partitions."""
+        return self.site.nodes + sum(self.partitions.values())
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """What came of it: a record per job in the order of submission, and the figures."""
+
+    records: list[JobRecord]
+    metrics: Metrics
+    errors: list[QloomError]
+
+
+def run_load(load: Load) -> LoadResult:
+    """Run a workload in virtual time. The same `Load` gives the same result."""
+    parse_strategy(load.strategy)
+    jobs, follows = prepare(load)
+    records, hybrid = simulate(load, jobs, follows)
+    records.sort(key=IN_ORDER)
+    qpus = {qpu.name: qpu.shares for qpu in load.site.qpus}
+    metrics = measure(records, load.nodes, qpus, hybrid.qpu_times, load.warm_up)
+    if load.harm and metrics.hybrid.jobs and not follows:
+        rigid = [job for job in jobs if job.hybrid is None]
+        if rigid:
+            metrics = replace(metrics, harm_s=harm_s(records, simulate(load, rigid, {})[0], load.warm_up))
+    return LoadResult(records, metrics, hybrid.errors)
+
+
+def prepare(load: Load) -> tuple[list[LoadJob], Follows]:
+    """The jobs as they will be submitted: arrivals and phases drawn from the seed."""
+    if not load.jobs:
+        raise InputError("the workload is empty", hint="a trace with at least one job")
+    check_arrivals(load.arrivals)
+    rng = Random(f"{load.seed} arrivals")
+    jobs = sorted(load.jobs, key=lambda job: (job.submit_s, job.number))
+    follows: Follows = {}
+    if load.arrivals == "poisson":
+        jobs = poisson(jobs, load.nodes, load.load, rng)
+    elif load.arrivals == "trace" and load.load is not None:
+        jobs = scaled(jobs, load.nodes, load.load)
+    if load.hybrid:
+        rng = Random(f"{load.seed} mix")
+        jobs = with_hybrid(jobs, load.hybrid, load.mix, rng, load.hybrid_longest_s, load.hybrid_largest)
+    if load.arrivals == "closed":
+        follows = closed_loop(jobs, load.users, load.think_s, Random(f"{load.seed} users"))
+    return jobs, follows
+
+
+def simulate(load: Load, jobs: list[LoadJob], follows: Follows) -> tuple[list[JobRecord], HybridJobs]:
+    """Run jobs that are prepared; records come in the order in which the jobs ended."""
+    partitions = {"nodes": load.site.nodes, **load.partitions}
+    shares = {qpu.name: qpu.shares for qpu in load.site.qpus}
+    if len({**partitions, **shares, **load.gres}) != len(partitions) + len(shares) + len(load.gres):
+        raise InputError("partitions, QPUs and gres must have different names")
+    options = {"interval_s": load.site.overheads.tick_s, **load.policy_options}
+    state = State([*partitions.items(), *shares.items(), *load.gres.items()])
+    engine = Engine(state, make_policy(load.policy, **options), load.policy)
+    coming = [] if follows else jobs
+    background = Background(engine, list(partitions), coming, follows, load.failures, Random(f"{load.seed} failures"))
+    hybrid = HybridJobs(load.site, load.strategy, load.options, load.seed)
+    with _rare_collections():
+        if any(job.hybrid is not None for job in jobs):
+            try:
+                _run_in_virtual_time(load.site, background, hybrid)
+            except Deadlock:
+                engine.refuse_to_wait()  # rather the policy than everybody who waits
+                raise
+        else:
+            run_plain(background)
+    if state.running or state.waiting:
+        raise JobError("the run is over and something is still held or asked for", hint="this is a bug in qloom")
+    return background.records, hybrid
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """The garbage collector would walk all records again and again, and they hold no cycles."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _run_in_virtual_time(site: Site, background: Background, hybrid: HybridJobs) -> None:
+    async def main(clock: VirtualClock) -> None:
+        finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line = LoadedLine(background, clock, "nodes", hybrid.terms)
+        world = VirtualWorld(site, clock, line=line)
+        clock.explain_with(world.who_waits)
+        line.jump = clock.jump
+        line.lost = world.lose_node
+        line.expired = hybrid.expired
+        broker = InProcessBroker(world.devices, clock, site.overheads.queue_call_s)
+
+        hybrid.attach(world, broker)
+        hybrid.over = background.over
+        hybrid.broken = lambda error: None if finished.done() else finished.set_exception(error)
+        background.hybrid = hybrid.arrived
+        background.finished = lambda: finished.set_result(None)
+        await finished
+        await broker.close()
+
+    entry.execute(main, 0, 0)

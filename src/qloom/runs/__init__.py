@@ -1,0 +1,1 @@
+"""One run: its plan, its assembly, resuming it, and submitting it."""

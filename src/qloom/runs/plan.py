@@ -1,0 +1,116 @@
+"""What is to be run: a program, a strategy, a world, K jobs at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from qloom.errors import InputError, JournalError
+from qloom.journal import home
+from qloom.journal.event import Event
+from qloom.journal.events import RunStarted
+from qloom.journal.file import VERSION, start_of
+from qloom.journal.measured import require_jobs
+from qloom.programs.load import Program, load_program
+from qloom.site import Site, site_from
+from qloom.strategies import choose
+from qloom.version import __version__
+from qloom.worlds import world_entry
+
+ENGINES = ("streamflow",)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run."""
+
+    program: Program
+    parameters: dict[str, Any] = field(default_factory=dict)
+    strategy: str = "offload"
+    options: dict[str, float] = field(default_factory=dict)  # of the strategy
+    world: str = "local"
+    site: Site = field(default_factory=Site)
+    jobs: int = 1
+    seed: int = 0
+    profile: str | None = None  # a run whose durations and results virtual time takes
+    engine: str | None = None  # who runs the steps of the workflow strategy instead of qloom itself: streamflow
+    advice: dict[str, Any] | None = None  # why this strategy was chosen, if qloom chose it
+
+    def __post_init__(self) -> None:
+        if self.profile is not None:  # "last" must mean the same run for the next plan, and when it is resumed
+            object.__setattr__(self, "profile", str(home.find_run(self.profile).resolve()))
+
+    def check(self) -> None:
+        """Refuse what cannot run, before anything is written."""
+        world_entry(self.world).check(self.site)
+        for strategy in self.strategy.split(","):
+            choose(strategy, self.options, self.site.nodes)
+        if self.engine not in (None, *ENGINES):
+            raise InputError(f"there is no engine {self.engine!r}", hint=f"--engine {', '.join(ENGINES)}, or none")
+        if self.jobs < 1:
+            raise InputError(f"--jobs must be at least 1, not {self.jobs}")
+        if self.profile is not None and self.world != "virtual":
+            raise InputError("a profile is only of use in virtual time", hint="--world virtual")
+        if self.site.broker is not None and not world_entry(self.world).REAL_TIME:
+            raise InputError(
+                f"the {self.world} world has QPUs of its own: a broker runs in real time", hint="leave out --broker"
+            )
+        self.program.check(self.parameters)
+
+    def with_devices(self) -> Plan:
+        """The same plan with the QPUs that there are, if a broker has them; raises if it does not answer."""
+        if self.broker is None:
+            return self
+        from qloom.broker.client.remote import devices_at
+
+        return replace(self, site=replace(self.site, broker=self.broker).with_devices(devices_at(self.broker)))
+
+    @property
+    def broker(self) -> str | None:
+        """Where a broker has the QPUs: as the site says, or on Slurm $QLOOM_BROKER, which a TaskProlog sets there.
+
+        The latter only if the site has no QPUs of its own.
+        """
+        on_slurm = self.world == "slurm" or (self.world == "local" and "SLURM_JOB_ID" in os.environ)
+        around = os.environ.get("QLOOM_BROKER") if on_slurm and self.site.qpus == Site().qpus else None
+        return self.site.broker or around
+
+    def as_event(self) -> RunStarted:
+        """The plan as the journal keeps it."""
+        return RunStarted(
+            version=VERSION,
+            qloom=__version__,
+            program=self.program.source,
+            program_digest=self.program.digest or None,
+            parameters=self.parameters,
+            strategy=self.strategy,
+            options=self.options or None,
+            world=self.world,
+            site=self.site.as_dict(),
+            jobs=self.jobs,
+            seed=self.seed,
+            profile=self.profile,
+            engine=self.engine,
+            advice=self.advice,
+        )
+
+
+def plan_of(events: Sequence[Event], name: str) -> Plan:
+    """The plan that the journal of a run begins with."""
+    start = start_of(events)
+    require_jobs(events, name)
+    if not start.program:
+        raise JournalError(f"{name} does not name its program")
+    return Plan(
+        load_program(start.program),
+        parameters=start.parameters,
+        strategy=start.strategy,
+        options=start.options or {},
+        world=start.world,
+        site=site_from(start.site, name),
+        jobs=start.jobs,
+        seed=start.seed,
+        profile=start.profile,
+    )

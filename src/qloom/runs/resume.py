@@ -1,0 +1,69 @@
+"""Going on with a run: what its journal holds is not run again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from qloom.errors import InputError, closest
+from qloom.journal import home, owner
+from qloom.journal.event import Event
+from qloom.journal.events import JobEnded, Resumed
+from qloom.journal.file import await_writer, ended_as, read_events, start_of
+from qloom.journal.handover import handed_to
+from qloom.journal.measured import require_jobs
+from qloom.journal.results import ResultStore
+from qloom.runs.plan import plan_of
+from qloom.runs.runner import Execution, Listener, Outcome, read_profile
+from qloom.worlds import DRIVERS, world_entry
+
+HANDING_ON_S = 30.0  # how long a driver may take to end after it has submitted the next one
+
+
+def resume(name: str, *, listener: Listener | None = None, driver: str = "here") -> Outcome:
+    """Go on with a run that was killed, interrupted or failed; what its journal holds is not run again."""
+    if driver not in DRIVERS:
+        meant = f"{closest(driver, DRIVERS)} choose one of {', '.join(DRIVERS)}".lstrip()
+        raise InputError(f"no driver is called {driver!r}", hint=meant)
+    directory = home.find_run(name)
+    home.require_own(directory)
+    events = read_events(directory)
+    require_jobs(events, directory.name)
+    submitted = world_entry(start_of(events).world).submitted
+    inside = submitted.own_job() if submitted is not None and driver != "here" else None
+    if driver == "in-job" and inside is None:
+        raise InputError(
+            "a driver in-job is a process in a Slurm job of its own", hint=f"qloom resume {directory.name}"
+        )
+    if inside is not None:
+        await_writer(directory, HANDING_ON_S)
+        events = read_events(directory)
+    done = _done_jobs(directory, events)
+    if ended_as(events) == "done" and len(done) == start_of(events).jobs:
+        return _finished(directory, events, done)
+    if submitted is not None and (job := handed_to(events)) is not None:
+        if job != inside:
+            submitted.require_ended(job, directory.name)
+        owner.forget(directory)  # the driver lived in that job, wherever it was
+    start, plan = start_of(events), plan_of(events, directory.name).with_devices()
+    program = plan.program
+    changed = bool(program.digest) and program.digest != start.program_digest
+    execution = Execution(plan, directory, listener, read_profile(plan.profile), events, driver)
+    note = ["the program's file has changed since the run began"] if changed else []
+    resumed = Resumed(program_changed=changed, engine_id=inside)
+    outcome = execution.go(start.epoch_us or 0, events[-1].at_us, events[-1].n + 1, resumed, done)
+    return replace(outcome, notes=note + outcome.notes)
+
+
+def _done_jobs(directory: Path, events: list[Event]) -> dict[str, JobEnded]:
+    """The jobs that are done and whose results are there: the last end of each."""
+    store = ResultStore(directory / "results")
+    done = {event.job: event for event in events if isinstance(event, JobEnded) and event.state == "done"}
+    return {job: event for job, event in done.items() if event.result is not None and store.has(event.result)}
+
+
+def _finished(directory: Path, events: list[Event], done: dict[str, JobEnded]) -> Outcome:
+    """What came of a run that is done, as its journal has it."""
+    store = ResultStore(directory / "results")
+    results = [store.load(done[f"j{number + 1}"].result or {}) for number in range(start_of(events).jobs)]
+    return Outcome(directory.name, directory, results, [], events, ["this run is done: nothing to resume"])

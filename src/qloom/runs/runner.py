@@ -1,0 +1,285 @@
+"""One run: a program, a strategy, a world, K jobs at once, one journal."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from qloom.aio import see_through
+from qloom.broker.inprocess import InProcessBroker
+from qloom.broker.port import BrokerPort
+from qloom.errors import InputError, QloomError, closest
+from qloom.journal import home
+from qloom.journal.event import Event
+from qloom.journal.events import Granted, JobEnded, Resumed, RunEnded, RunStarted, TaskEnded
+from qloom.journal.file import Journal, ended_as, read_events
+from qloom.journal.handover import HANDED_ON
+from qloom.journal.replay import Past, recall
+from qloom.journal.results import ResultStore
+from qloom.ports import Clock, World
+from qloom.programs.load import Program, from_function, load_program
+from qloom.runs.job import run_job
+from qloom.runs.plan import Plan
+from qloom.strategies import parse_strategy
+from qloom.views.forecast import Forecaster, learn
+from qloom.worlds import Surroundings, WorldEntry, world_entry
+
+__all__ = ["Execution", "Listener", "Outcome", "Plan", "execute", "run", "run_job"]
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run."""
+
+    run: str
+    directory: Path | None
+    results: list[Any]  # one per job; None for a job that failed
+    errors: list[QloomError]
+    events: list[Event]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def result(self) -> Any:
+        """The result of the first job; raises if it failed."""
+        if self.errors:
+            raise self.errors[0]
+        return self.results[0]
+
+
+def run(
+    program: str | Program | Callable[..., Coroutine[Any, Any, Any]],
+    *,
+    listener: Listener | None = None,
+    in_memory: bool = False,
+    **plan: Any,
+) -> Outcome:
+    """Run a program: `run(program, strategy="malleable", world="virtual", parameters={...})`.
+
+    `in_memory` leaves nothing on the disk: the journal is in the outcome's `events` only.
+    """
+    known = [each.name for each in fields(Plan)][1:]
+    for name in plan:
+        if name not in known:
+            hint = closest(name, known) or f"it has: {', '.join(known)}"
+            raise InputError(f"run() has no argument {name!r}", hint=hint)
+    if not isinstance(program, Program):
+        program = load_program(program) if isinstance(program, str) else from_function(program)
+    return execute(Plan(program, **plan), listener=listener, in_memory=in_memory)
+
+
+def execute(
+    plan: Plan, *, listener: Listener | None = None, in_memory: bool = False, driver: str = "here"
+) -> Outcome:
+    """Carry out a plan in a new run."""
+    plan.check()
+    if plan.engine is not None:  # it stands above this file: found by name, as worlds are
+        outcome: Outcome = importlib.import_module(f"qloom.{plan.engine}.engine").execute(plan, listener=listener)
+        return outcome
+    plan = plan.with_devices()
+    if not in_memory:
+        plan = replace(plan, parameters=as_kept(plan.parameters))
+    profile = read_profile(plan.profile)
+    directory = None if in_memory else home.new_run()
+    start, began_us = start_event(plan)
+    execution = Execution(plan, directory, listener, profile, driver=driver)
+    return _without_trace(execution.go(began_us, 0, 0, start, {}))
+
+
+def start_event(plan: Plan) -> tuple[RunStarted, int]:
+    """The first event of a journal, and when that is."""
+    began_us = time.time_ns() // 1000
+    start = plan.as_event()
+    return (start.in_real_time(began_us) if world_entry(plan.world).REAL_TIME else start), began_us
+
+
+def _without_trace(outcome: Outcome) -> Outcome:
+    """A run whose input was refused before it held anything leaves nothing: `last` stays what it was."""
+    refused = outcome.errors and all(isinstance(error, InputError) for error in outcome.errors)
+    if not refused or outcome.directory is None or any(isinstance(event, Granted) for event in outcome.events):
+        return outcome
+    shutil.rmtree(outcome.directory, ignore_errors=True)
+    return replace(outcome, directory=None)
+
+
+def as_kept(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters as the journal gives them back (a tuple as a list), so that a resumed program is given the same."""
+    try:
+        kept: dict[str, Any] = json.loads(json.dumps(parameters))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"parameters are numbers, text, lists and dictionaries: {error}") from None
+    return kept
+
+
+def read_profile(name: str | None) -> Past | None:
+    """How long each piece of work took in an earlier run, and what came out."""
+    if name is None:
+        return None
+    directory = home.find_run(name)
+    home.require_own(directory)
+    events = read_events(directory)
+    jobs = list(dict.fromkeys(event.job for event in events if event.job))
+    return Past({job: recall(events, job) for job in jobs}, recall(events), ResultStore(directory / "results"))
+
+
+class Execution:
+    """The parts of one run, put together."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        directory: Path | None,
+        listener: Listener | None,
+        profile: Past | None,
+        past: list[Event] | None = None,
+        driver: str = "here",
+    ) -> None:
+        self._plan = plan
+        self._directory = directory
+        self._listener = listener
+        self._past = past or []
+        self._profile = profile
+        self._entry: WorldEntry = world_entry(plan.world)
+        self._errors: list[QloomError] = []
+        self._driver = driver
+
+    def go(
+        self, began_us: int, at_us: int, number: int, first: RunStarted | Resumed, done: dict[str, JobEnded]
+    ) -> Outcome:
+        """Run all jobs that are not done, and tell what came of it."""
+
+        async def main(clock: Clock) -> tuple[list[Any], list[Event], list[str]]:
+            journal = Journal(self._directory, clock, durable=self._entry.REAL_TIME, first=number)
+            if self._listener is not None:
+                journal.listeners.append(self._listener)
+            try:
+                journal.record(first, durable=True)
+                with self._output() as output:
+                    return await self._run_jobs(journal, done, output)
+            finally:
+                journal.close()
+
+        results, events, notes = self._entry.execute(main, began_us, at_us)
+        name = self._directory.name if self._directory is not None else "in memory"
+        return Outcome(name, self._directory, results, self._errors, events, notes)
+
+    @contextmanager
+    def _output(self) -> Iterator[Path | None]:
+        """Where the files of programs go: nowhere in virtual time, for a while if the run is in memory only."""
+        if not self._entry.REAL_TIME:
+            yield None
+        elif self._directory is not None:
+            yield self._directory / "output"
+        else:
+            with tempfile.TemporaryDirectory(prefix="qloom-") as temporary:
+                yield Path(temporary) / "output"
+
+    async def _run_jobs(
+        self, journal: Journal, done: dict[str, JobEnded], output: Path | None
+    ) -> tuple[list[Any], list[Event], list[str]]:
+        plan, directory = self._plan, self._directory
+        set_up = _worker_set_up(plan.program)
+        surroundings = Surroundings(plan.site, directory, set_up, self._profile, journal.record, self._driver)
+        world = self._entry.make(surroundings, journal.clock)
+        broker = await self._make_broker(world, journal.clock)
+        forecaster = self._forecaster(journal)
+        runs: list[asyncio.Future[Any]] = []
+        results: list[Any] = []
+        state = "interrupted"
+        try:
+            for number in range(plan.jobs):
+                recorded = done.get(f"j{number + 1}")
+                if recorded is not None:
+                    runs.append(asyncio.get_running_loop().create_future())
+                    runs[-1].set_result(journal.results.load(recorded.result or {}))
+                else:
+                    job = run_job(
+                        plan,
+                        number,
+                        world,
+                        broker,
+                        journal,
+                        past=self._past,
+                        directory=directory,
+                        output=output,
+                        forecaster=forecaster,
+                    )
+                    runs.append(asyncio.ensure_future(job))
+            results = [self._result(ended) for ended in await asyncio.gather(*runs, return_exceptions=True)]
+            state = "failed" if self._errors else "done"
+        except asyncio.CancelledError:
+            if world.handed_on is None:
+                raise
+            state = HANDED_ON  # another driver goes on with the run
+        finally:
+            for run in runs:
+                run.cancel()
+            await see_through(asyncio.gather(*runs, return_exceptions=True))
+            await broker.close()
+            await world.close()
+            handed = world.handed_on if state == HANDED_ON else None
+            engine_id, reason = (handed.engine_id, handed.reason) if handed is not None else (None, None)
+            journal.record(RunEnded(state=state, engine_id=engine_id, reason=reason), durable=True)
+        if state == "done":
+            world.require_all_free()
+        events = read_events(directory) if directory is not None else self._past + (journal.events or [])
+        return results, events, _notes(world, events)
+
+    def _forecaster(self, journal: Journal) -> Forecaster | None:
+        """What strategies that look ahead learn from: earlier runs of the program, then this one as it goes.
+
+        In virtual time the only earlier run is the profile, so that a run can be repeated byte for byte.
+        """
+        plan = self._plan
+        if not any(parse_strategy(name)[0].wants_forecast for name in plan.strategy.split(",")):
+            return None
+        profile = [plan.profile] if plan.profile is not None else []
+        earlier = home.runs_of(plan.program.source) if self._entry.REAL_TIME else profile
+        return learn(journal, [*(read_events(home.find_run(name)) for name in earlier), self._past])
+
+    async def _make_broker(self, world: World, clock: Clock) -> BrokerPort:
+        site = self._plan.site
+        if site.broker is None:
+            return InProcessBroker(world.devices, clock, site.overheads.queue_call_s)
+        from qloom.broker.client.remote import RemoteBroker
+
+        name = self._directory.name if self._directory is not None else f"in-memory-{os.getpid()}"
+        return await RemoteBroker.connect(site.broker, name, resumable=self._directory is not None)
+
+    def _result(self, ended: Any) -> Any:
+        if isinstance(ended, QloomError):
+            self._errors.append(ended)
+            return None
+        if isinstance(ended, BaseException):
+            raise ended
+        return ended
+
+
+def _worker_set_up(program: Program) -> dict[str, Any]:
+    """What a worker is told first: where modules are, and which one it will need."""
+    preload = [program.function.__module__] if program.function.__module__ != "__main__" else []
+    return {"path": [entry or os.getcwd() for entry in sys.path], "programs": program.files, "preload": preload}
+
+
+def _notes(world: World, events: list[Event]) -> list[str]:
+    silent = world.tasks_without_expectation
+    notes = [f"no expected_s, so no virtual time, for: {', '.join(silent)}"] if silent else []
+    begun = max((place for place, event in enumerate(events) if isinstance(event, Resumed)), default=0)
+    own = [event for event in events[begun:] if isinstance(event, TaskEnded)]
+    failed = [(event.error or "").partition("\n")[0] for event in own if event.state == "failed"]
+    if failed and ended_as(events) == "done":
+        tasks = "1 task" if len(failed) == 1 else f"{len(failed)} tasks"
+        notes.append(f"{tasks} failed and the program went on; the first: {failed[0]}")
+    return notes

@@ -1,0 +1,157 @@
+"""One request in Slurm's line, and the allocation that comes of it: a `salloc` that waits, then holds.
+
+The controller tells it when the allocation is there: no poll. What it holds ends by its own exit, so that accounting
+has it as COMPLETED. It is told to end when its driver ends, whatever ends that: then it takes its request back,
+or ends the allocation as FAILED or CANCELLED.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import signal
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from qloom.errors import InputError
+from qloom.slurm.client import (
+    CALL_TIMEOUT_S,
+    FIRST_PAUSE_S,
+    LONGEST_PAUSE_S,
+    Answer,
+    Client,
+    controller_is_down,
+    environment,
+)
+from qloom.slurm.pace import Urgency
+from qloom.worlds.worker import die_with_parent
+
+_GRANTED = re.compile(r"Granted job allocation (\d+)")
+_IN_LINE = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
+
+
+class Salloc:
+    """A request that can be taken back, then an allocation; what is granted before it is `eligible` is given back."""
+
+    def __init__(self, client: Client, words: Sequence[str], name: str, eligible: Callable[[], bool]) -> None:
+        self.name = name
+        self._eligible = eligible
+        self._client = client
+        self._words = list(words)
+        self._process: asyncio.subprocess.Process | None = None
+        self._holds = False  # an allocation, which ends with the process
+        self._turn: asyncio.Future[None] | None = None
+        self._withdrawn = asyncio.Event()
+
+    def withdraw(self) -> None:
+        """Take the request back; too late if it was granted."""
+        self._withdrawn.set()
+        if self._turn is not None:
+            self._turn.cancel()
+        if self._process is not None and self._process.returncode is None and not self._holds:
+            self._process.send_signal(signal.SIGTERM)
+
+    async def granted(self) -> str | None:
+        """Wait for the allocation; its job id, or None if the request was taken back before.
+
+        A job that stood in line and was ended by somebody else has an id, too: Slurm knows how it ended.
+        """
+        pause_s = FIRST_PAUSE_S
+        while not self._withdrawn.is_set():
+            if not await self._its_turn():
+                return None
+            answer = await self._once()
+            id = self._granted_id(answer)
+            if id is not None:
+                self._client.note_answer()
+                if self._eligible() and not (self._holds and self._withdrawn.is_set()):  # that ends what it holds
+                    return id
+            elif not self._withdrawn.is_set():
+                if answer.code != 0 and not controller_is_down(answer.stderr):
+                    if (ended := _IN_LINE.search(answer.stderr)) is not None:
+                        await self._client.cancel_named(self.name)  # in case that only the salloc was killed
+                        return ended[1]
+                    raise InputError(
+                        f"Slurm refuses the allocation: {answer.complaint}", hint="see [slurm] of the site"
+                    )
+                self._client.note_silence(answer.complaint)
+            await self._client.cancel_named(self.name)  # the controller may have it, though it did not say so
+            await self.close()
+            pause_s = await self._pause(pause_s)
+            while id is not None and not self._eligible() and not self._withdrawn.is_set():
+                await self._pause(FIRST_PAUSE_S)  # Slurm has ended the jobs before, and others take their place
+        return None
+
+    async def _its_turn(self) -> bool:
+        """Wait until Slurm may be asked; False if the request was taken back before."""
+        self._turn = self._client.turn(Urgency.ASK)
+        try:
+            await asyncio.wait([self._turn])
+        finally:
+            self._turn.cancel()
+        return not self._turn.cancelled()
+
+    def _granted_id(self, answer: Answer) -> str | None:
+        """The job that was granted; a site may have a salloc that does not stay (`--no-shell`)."""
+        if self._holds:
+            return answer.stdout
+        found = _GRANTED.search(answer.stderr) if answer.code == 0 else None
+        return found[1] if found is not None else None
+
+    async def _once(self) -> Answer:
+        """Ask, until the allocation is held or salloc has ended."""
+        self._client.calls += 1
+        process = self._process = await asyncio.create_subprocess_exec(
+            *self._words,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment(),
+            start_new_session=True,  # Ctrl-C is the driver's to handle
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),
+        )
+        assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018  pipes, as asked for
+        if self._withdrawn.is_set():
+            self.withdraw()
+        complaining = asyncio.ensure_future(process.stderr.read())
+        said = (await process.stdout.readline()).decode(errors="replace").strip()
+        if said.isdigit():
+            self._holds = True
+            return Answer(0, said, "")
+        stderr = await complaining
+        return Answer(await process.wait(), "", stderr.decode(errors="replace"))
+
+    # What it holds
+
+    async def complete(self) -> None:
+        """End the allocation by the exit of what holds it; if Slurm could not be told, it is still there after."""
+        if self._holds:
+            await self._client.turn(Urgency.RELEASE)
+            self._client.calls += 1
+            await self._end(b"end\n")
+
+    async def close(self) -> None:
+        """End salloc; its allocation has ended, or is given up as FAILED."""
+        if self._holds:
+            await self._end(b"")
+
+    async def _end(self, word: bytes) -> None:
+        process, self._holds = self._process, False
+        assert process is not None and process.stdin is not None  # noqa: S101, PT018  it holds
+        with contextlib.suppress(ConnectionError):  # it has ended already
+            process.stdin.write(word)
+            process.stdin.close()
+            await process.stdin.wait_closed()
+        try:
+            await asyncio.wait_for(process.wait(), CALL_TIMEOUT_S)
+        except TimeoutError:  # the controller does not answer it
+            process.kill()
+            await process.wait()
+
+    async def _pause(self, seconds: float) -> float:
+        try:
+            await asyncio.wait_for(self._withdrawn.wait(), seconds)
+        except TimeoutError:
+            pass
+        return min(2 * seconds, LONGEST_PAUSE_S)
