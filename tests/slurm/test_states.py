@@ -15,9 +15,8 @@ from qloom.model import QpuHold
 from qloom.ports import Request
 from qloom.site import Qpu, Site, Slurm, site_from
 from qloom.slurm.arguments import components, salloc
-from qloom.slurm.hostlist import expand
-from qloom.slurm.rows import read_rows
-from qloom.slurm.states import REASONS, STATES, read_state, reason_in_words, tells_most
+from qloom.slurm.squeue import expand_hostlist, read_jobs
+from qloom.slurm.states import REASONS, STATES, most_telling, read_state, reason_in_words
 from qloom.slurm.tags import own_tag, read_tag
 from qloom.views.explain import explain
 from qloom.worlds.slurm.ceiling import Ceiling
@@ -79,7 +78,7 @@ def test_a_pending_reason_is_told_in_words(reason, words):
     ],
 )
 def test_of_the_components_of_a_het_job_the_one_that_tells_most_is_told(reasons, most):
-    assert tells_most(reasons) == most
+    assert most_telling(reasons) == most
 
 
 @pytest.mark.parametrize(
@@ -95,17 +94,17 @@ def test_of_the_components_of_a_het_job_the_one_that_tells_most_is_told(reasons,
     ],
 )
 def test_node_lists_are_written_out(text, names):
-    assert expand(text) == names
+    assert expand_hostlist(text) == names
 
 
 def test_rows_that_were_recorded_on_22_05():
-    rows = {row.id: row for row in read_rows((FIXTURES / "squeue-22.05.txt").read_text())}
+    rows = {row.id: row for row in read_jobs((FIXTURES / "squeue-22.05.txt").read_text())}
     assert rows["94"].state.name == "CANCELLED"
     assert (rows["94"].start_s, rows["94"].end_s) == (1794787764, 1794787801)
     assert read_tag(rows["94"].comment).run == "20261116-000924-548299"
     assert rows["95"].nodes == ("c1", "c2")
     assert (rows["95"].name, rows["95"].comment, rows["95"].reason) == ("held", "a|b", "None")
-    assert rows["97+1"].whole == "97"
+    assert rows["97+1"].leader == "97"
     assert rows["97+1"].start_s is None
     assert rows["99"].reason == "Priority"
 
@@ -118,13 +117,13 @@ def test_rows_that_were_recorded_on_22_05():
     ],
 )
 def test_rows_as_newer_versions_document_them(version, stages):
-    rows = read_rows((FIXTURES / f"squeue-{version}.txt").read_text())
+    rows = read_jobs((FIXTURES / f"squeue-{version}.txt").read_text())
     assert {row.id: row.state.stage for row in rows} == stages
     assert all(row.nodes for row in rows if row.state.stage != "waits")
 
 
 def test_lines_that_are_no_rows_are_passed_over():
-    assert read_rows("slurm_load_jobs error: Invalid job id specified\n\n") == []
+    assert read_jobs("slurm_load_jobs error: Invalid job id specified\n\n") == []
 
 
 def test_explain_tells_why_slurm_lets_a_job_wait():

@@ -20,7 +20,7 @@ from qloom.mpi.launch import clean_environment
 from qloom.site import Slurm
 from qloom.slurm import completion
 from qloom.slurm.pace import Pace, Urgency
-from qloom.slurm.rows import FORMAT, Row, read_rows
+from qloom.slurm.squeue import FORMAT, QueuedJob, read_jobs
 
 CALL_TIMEOUT_S = 20.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 15.0
@@ -173,13 +173,13 @@ class Client:
         if self._record is not None:
             self._record(event)
 
-    async def jobs(self, *ids: str) -> list[Row]:
+    async def jobs(self, *ids: str) -> list[QueuedJob]:
         """These jobs (or all of this user's), ended ones included as long as the controller remembers them."""
         chosen = ["-j", ",".join(ids)] if ids else ["--me"]
         answer = await self.call("squeue", "-h", "-t", "all", "-o", FORMAT, *chosen)
         if answer.code != 0 and not any(text in answer.stderr.lower() for text in GONE):
             raise JobError(f"squeue says: {answer.complaint}")
-        return read_rows(answer.stdout)
+        return read_jobs(answer.stdout)
 
     async def is_away(self, partition: str) -> bool:
         """Whether all nodes of a partition are down or drained."""

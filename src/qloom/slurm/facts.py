@@ -22,7 +22,7 @@ NO_CLUSTER = "log in to a cluster, set SLURM_CONF, or try: qloom testbed up"
 
 
 @dataclass(frozen=True)
-class Facts:
+class ClusterFacts:
     """The nodes that a job may be given, the smallest of them, and the shares of each QPU."""
 
     nodes: tuple[str, ...]
@@ -41,7 +41,7 @@ class Facts:
         return shares / self.shares[device] if device is not None and shares else 0.0
 
 
-def read_facts(site: Site) -> Facts:
+def read_facts(site: Site) -> ClusterFacts:
     """Ask Slurm; raises `InputError`, in one line, for what it does not have."""
     require_programs()
     lines = [line.split("|", 5) for line in _ask("sinfo", "-h", "-N", "-o", _FORMAT).stdout.splitlines()]
@@ -58,7 +58,7 @@ def read_facts(site: Site) -> Facts:
             f"a job may hold {site.nodes} nodes and partition {own} has {len(compute)}", hint="ask for fewer: --nodes"
         )
     quantum = [line for line in lines if line[1] == site.slurm.quantum_partition or not site.slurm.quantum_partition]
-    return Facts(
+    return ClusterFacts(
         tuple(line[0] for line in compute),
         min(int(line[2]) for line in compute),
         min(int(line[3]) for line in compute),

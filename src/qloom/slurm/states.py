@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class State:
+class SlurmState:
     """One state: whether a job in it may still get nodes (waits), has them (holds), or has ended; and in words."""
 
     name: str
@@ -17,32 +17,32 @@ class State:
 
 
 STATES = {
-    state.name: state
-    for state in (
-        State("PENDING", "waits", "waits in the queue"),
-        State("REQUEUED", "waits", "was put back into the queue"),
-        State("REQUEUE_HOLD", "waits", "was put back into the queue and is held there", "scontrol release"),
-        State("REQUEUE_FED", "waits", "was put back into the queue of another cluster"),
-        State("RESV_DEL_HOLD", "waits", "is held, because its reservation was deleted"),
-        State("SPECIAL_EXIT", "waits", "was put back into the queue with a special exit"),
-        State("CONFIGURING", "holds", "has nodes that are being booted"),
-        State("RUNNING", "holds", "runs"),
-        State("RESIZING", "holds", "changes its size"),
-        State("SIGNALING", "holds", "is being signalled"),
-        State("SUSPENDED", "holds", "is suspended"),
-        State("STOPPED", "holds", "is stopped and keeps its nodes"),
-        State("STAGE_OUT", "holds", "writes its files out"),
-        State("COMPLETING", "ended", "is ending"),
-        State("COMPLETED", "ended", "ended by itself"),
-        State("CANCELLED", "ended", "was cancelled by its user or an administrator"),
-        State("PREEMPTED", "ended", "was preempted by a job of higher priority", "use a qos that is not preempted"),
-        State("TIMEOUT", "ended", "reached its time limit", "ask for a longer time_limit"),
-        State("DEADLINE", "ended", "reached its deadline"),
-        State("NODE_FAIL", "ended", "lost a node that failed"),
-        State("BOOT_FAIL", "ended", "had a node that could not be booted"),
-        State("FAILED", "ended", "failed"),
-        State("OUT_OF_MEMORY", "ended", "ran out of memory", "ask for more memory"),
-        State("REVOKED", "ended", "was revoked, because another cluster runs it"),
+    name: SlurmState(name, stage, words, what_to_do)
+    for name, stage, words, what_to_do in (
+        ("PENDING", "waits", "waits in the queue", ""),
+        ("REQUEUED", "waits", "was put back into the queue", ""),
+        ("REQUEUE_HOLD", "waits", "was put back into the queue and is held there", "scontrol release"),
+        ("REQUEUE_FED", "waits", "was put back into the queue of another cluster", ""),
+        ("RESV_DEL_HOLD", "waits", "is held, because its reservation was deleted", ""),
+        ("SPECIAL_EXIT", "waits", "was put back into the queue with a special exit", ""),
+        ("CONFIGURING", "holds", "has nodes that are being booted", ""),
+        ("RUNNING", "holds", "runs", ""),
+        ("RESIZING", "holds", "changes its size", ""),
+        ("SIGNALING", "holds", "is being signalled", ""),
+        ("SUSPENDED", "holds", "is suspended", ""),
+        ("STOPPED", "holds", "is stopped and keeps its nodes", ""),
+        ("STAGE_OUT", "holds", "writes its files out", ""),
+        ("COMPLETING", "ended", "is ending", ""),
+        ("COMPLETED", "ended", "ended by itself", ""),
+        ("CANCELLED", "ended", "was cancelled by its user or an administrator", ""),
+        ("PREEMPTED", "ended", "was preempted by a job of higher priority", "use a qos that is not preempted"),
+        ("TIMEOUT", "ended", "reached its time limit", "ask for a longer time_limit"),
+        ("DEADLINE", "ended", "reached its deadline", ""),
+        ("NODE_FAIL", "ended", "lost a node that failed", ""),
+        ("BOOT_FAIL", "ended", "had a node that could not be booted", ""),
+        ("FAILED", "ended", "failed", ""),
+        ("OUT_OF_MEMORY", "ended", "ran out of memory", "ask for more memory"),
+        ("REVOKED", "ended", "was revoked, because another cluster runs it", ""),
     )
 }
 
@@ -80,7 +80,7 @@ REASONS = {
 WORST_FIRST = {"ended": 0, "waits": 1, "holds": 2}
 
 
-def read_state(said: str | Sequence[str]) -> State:
+def read_state(said: str | Sequence[str]) -> SlurmState:
     """The state behind what Slurm says: a word, a list of words (JSON from 23.11 on), or `CANCELLED by 1000`.
 
     Of several words the one that says most about the nodes counts: what is RUNNING and COMPLETING has ended.
@@ -88,11 +88,11 @@ def read_state(said: str | Sequence[str]) -> State:
     words = said.replace("+", " ").replace(",", " ").split() if isinstance(said, str) else list(said)
     known = [STATES[word] for word in words if word in STATES]
     if not known:
-        return State(str(said), "holds", f"is in a state that is not known here ({said})")
+        return SlurmState(str(said), "holds", f"is in a state that is not known here ({said})")
     return min(known, key=lambda state: (WORST_FIRST[state.stage], state.name == "COMPLETING"))
 
 
-def tells_most(reasons: Sequence[str]) -> int:
+def most_telling(reasons: Sequence[str]) -> int:
     """Which of several reasons, those of the components of a het job, says best what it waits for: its place."""
     least_telling = ["None", "Priority", "Resources"]
     ranks = [least_telling.index(why) if why in least_telling else len(least_telling) for why in reasons]

@@ -34,7 +34,7 @@ from qloom.journal.file import Recorder
 from qloom.journal.replayed_clock import ToldClock
 from qloom.journal.results import ResultStore
 from qloom.model import QpuHold
-from qloom.slurm.hostlist import expand
+from qloom.slurm.squeue import expand_hostlist
 
 Note = dict[str, Any]
 Told = tuple[int, int, Event]  # when, a rank among events of the same instant, the event
@@ -144,7 +144,7 @@ class Translator:
         nodes = (
             []
             if step.device
-            else [name for note in step.notes for text in note.get("nodes", ()) for name in expand(text)]
+            else [name for note in step.notes for text in note.get("nodes", ()) for name in expand_hostlist(text)]
         )
         nodes = list(dict.fromkeys(nodes))
         hold = self._hold(step) if step.device else QpuHold.TASK.value

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from qloom.errors import InputError
 from qloom.model import QpuHold
 from qloom.slurm.client import call_once
-from qloom.slurm.rows import FORMAT, read_rows
+from qloom.slurm.squeue import FORMAT, read_jobs
 from qloom.worlds.slurm.batch import CORE, DRIVER_QPU
 from qloom.worlds.slurm.parts import Part
 
@@ -37,12 +37,12 @@ def read_driver_job() -> DriverJob:
         raise InputError("this driver is not inside a Slurm job of its own", hint="qloom submit, or --driver here")
     id = os.environ["SLURM_JOB_ID"]
     answer = call_once("squeue", "-h", "-t", "all", "-o", FORMAT, "-j", id)
-    rows = {row.id: row for row in read_rows(answer.stdout)}
+    rows = {row.id: row for row in read_jobs(answer.stdout)}
     first = rows.get(f"{id}+0") or rows.get(id)
     if first is None:
         raise InputError(f"Slurm does not know job {id}: {answer.complaint}", hint="qloom submit it again")
     asked = os.environ[DRIVER_QPU]
-    part = Part(first.whole, [] if asked == CORE else list(first.nodes), None, first.start_s, first.end_s)
+    part = Part(first.leader, [] if asked == CORE else list(first.nodes), None, first.start_s, first.end_s)
     if asked == CORE:
         return DriverJob(part, core_of=first.nodes[0])
     if not asked:

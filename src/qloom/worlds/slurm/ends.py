@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from qloom.errors import AllocationEnded
 from qloom.ports import Clock
 from qloom.slurm.client import Client
-from qloom.slurm.rows import Row
+from qloom.slurm.squeue import QueuedJob
 from qloom.worlds.slurm.parts import Part
 
 ENDING_S = 10.0  # how long Slurm may take to say how a job has ended
@@ -49,19 +49,19 @@ async def cancel(client: Client, ids: Sequence[str]) -> int | None:
         await asyncio.sleep(LOOK_S)
 
 
-async def _rows(client: Client, ids: Sequence[str]) -> list[Row]:
+async def _rows(client: Client, ids: Sequence[str]) -> list[QueuedJob]:
     return [row for row in await client.jobs(*(id.partition("+")[0] for id in ids)) if _is_one(row, ids)]
 
 
-def _have_ended(rows: Sequence[Row]) -> bool:
+def _have_ended(rows: Sequence[QueuedJob]) -> bool:
     return all(row.state.stage == "ended" for row in rows)
 
 
-def _last_end_s(rows: Sequence[Row]) -> int | None:
+def _last_end_s(rows: Sequence[QueuedJob]) -> int | None:
     return max((row.end_s for row in rows if row.end_s is not None), default=None)
 
 
-async def settled(client: Client, part: Part) -> Row | None:
+async def settled(client: Client, part: Part) -> QueuedJob | None:
     """A job as Slurm sees it once it is past COMPLETING, which hides how it ended."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + ENDING_S
@@ -89,16 +89,16 @@ def _begin_us(clock: Clock, second: int) -> int:
     return second * 1_000_000 - (time.time_ns() // 1000 - clock.now_us())
 
 
-def how_it_ended(row: Row | None) -> str:
+def how_it_ended(row: QueuedJob | None) -> str:
     """In plain words."""
     return "is not known to Slurm any more" if row is None else row.state.words
 
 
-def taken_away(part: Part, row: Row | None, job: str | None) -> AllocationEnded:
+def taken_away(part: Part, row: QueuedJob | None, job: str | None) -> AllocationEnded:
     """The error of a job whose allocation Slurm has ended: what happened, and what to do."""
     advice = f"{row.state.what_to_do}; {RESUME}" if row is not None and row.state.what_to_do else RESUME
     return AllocationEnded(f"Slurm job {part.id} {how_it_ended(row)}", job=job, hint=advice)
 
 
-def _is_one(row: Row, ids: Sequence[str]) -> bool:
-    return row.id in ids or ("+" in row.id and row.whole in ids)
+def _is_one(row: QueuedJob, ids: Sequence[str]) -> bool:
+    return row.id in ids or ("+" in row.id and row.leader in ids)

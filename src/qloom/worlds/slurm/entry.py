@@ -11,7 +11,7 @@ from qloom.journal.events import Reaped
 from qloom.journal.file import read_events
 from qloom.model import QpuHold
 from qloom.ports import Lease, World
-from qloom.slurm.facts import Facts, check, read_facts
+from qloom.slurm.facts import ClusterFacts, check, read_facts
 from qloom.slurm.reap import reap
 from qloom.slurm.tags import own_tag
 from qloom.views.accounting import Interval, read_history
@@ -70,7 +70,7 @@ def _hosted(world: SlurmWorld, driver: str, directory: Path, lives_in_a_job: boo
     return HostedWorld(world, own, hold, handover, patience_s, whole=driver == "beside", once=once)
 
 
-def _qpus(interval: Interval, facts: Facts) -> float:
+def _qpus(interval: Interval, facts: ClusterFacts) -> float:
     """How much of a QPU a run that is resumed has held for a while, or has executed on where it held none."""
     if interval.kind == "vqpu":
         return 1 / facts.shares.get(interval.resource, 1)

@@ -10,7 +10,7 @@ from qloom.errors import InputError
 from qloom.ports import Request
 from qloom.site import Site
 from qloom.slurm.client import Client
-from qloom.slurm.facts import Facts
+from qloom.slurm.facts import ClusterFacts
 from qloom.worlds.slurm.batch import Batch
 
 
@@ -20,7 +20,7 @@ class SlurmHandover:
     def __init__(
         self,
         site: Site,
-        facts: Facts,
+        facts: ClusterFacts,
         directory: Path,
         client: Client,
         driver: str,
@@ -59,7 +59,7 @@ async def submit(batch: Batch, site: Site, directory: Path, client: Client) -> s
     name = f"qloom.{batch.run}.{uuid.uuid4().hex[:8]}"  # no other job has it
 
     async def submitted_after_all() -> str | None:
-        return next((row.whole for row in await client.jobs() if row.name == name), None)
+        return next((row.leader for row in await client.jobs() if row.name == name), None)
 
     answer = await client.call("sbatch", "--parsable", f"--job-name={name}", str(script), unless=submitted_after_all)
     if answer.code != 0:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from qloom.errors import NodeLost
 from qloom.ports import Lease, Request
-from qloom.slurm.facts import Facts
-from qloom.slurm.rows import Row
+from qloom.slurm.facts import ClusterFacts
+from qloom.slurm.squeue import QueuedJob
 from qloom.worlds.slurm.ceiling import Ceilings
 from qloom.worlds.slurm.driver_job import DRIVER
 from qloom.worlds.slurm.parts import Part
@@ -16,7 +16,7 @@ from qloom.worlds.slurm.parts import Part
 class Held:
     """The parts of each lease. What Slurm has taken away is no longer among them."""
 
-    def __init__(self, ceilings: Ceilings, facts: Facts) -> None:
+    def __init__(self, ceilings: Ceilings, facts: ClusterFacts) -> None:
         self.parts: dict[str, list[Part]] = {}  # by lease
         self._with_qpu: list[str] = []  # jobs, once for each of their leases that has one
         self._ceilings = ceilings
@@ -63,7 +63,7 @@ class Held:
         """Whether a job, or the driver for it, holds a QPU, or a share of one, beyond its tasks."""
         return job in self._with_qpu or DRIVER in self._with_qpu
 
-    def read_back(self, lease: Lease, part: Part, rows: Sequence[Row]) -> list[str]:
+    def read_back(self, lease: Lease, part: Part, rows: Sequence[QueuedJob]) -> list[str]:
         """The node list is what Slurm says it is; returns what is no longer in it."""
         now = next((row.nodes for row in rows if row.id == part.classical and row.state.stage == "holds"), ())
         lost = [node for node in part.nodes if node not in now]

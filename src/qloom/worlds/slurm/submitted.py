@@ -10,8 +10,8 @@ from qloom.errors import JournalError, QloomError
 from qloom.journal.handover import SlurmJob
 from qloom.slurm.client import GONE, call_once
 from qloom.slurm.facts import require_programs
-from qloom.slurm.rows import FORMAT, read_rows
-from qloom.slurm.states import State, read_state, reason_in_words, tells_most
+from qloom.slurm.squeue import FORMAT, read_jobs
+from qloom.slurm.states import SlurmState, most_telling, read_state, reason_in_words
 from qloom.worlds.slurm.ends import how_it_ended
 
 
@@ -29,19 +29,19 @@ def look(id: str) -> SlurmJob:
         return SlurmJob(id, "unknown", error.message)
     if answer.code != 0 and not any(text in answer.stderr.lower() for text in GONE):
         return SlurmJob(id, "unknown", f"squeue says: {answer.complaint}")
-    rows = read_rows(answer.stdout)
+    rows = read_jobs(answer.stdout)
     if any(row.state.stage == "holds" for row in rows):
         return SlurmJob(id, "holds", "it is starting")
     if waiting := [row for row in rows if row.state.stage == "waits"]:
         reasons = [row.reason for row in waiting]
-        return SlurmJob(id, "waits", reason_in_words(reasons[tells_most(reasons)]))
+        return SlurmJob(id, "waits", reason_in_words(reasons[most_telling(reasons)]))
     known = rows and rows[0].state.name != "COMPLETING"  # which hides how it ended
     state = rows[0].state if known else _in_accounting(id)
     words = how_it_ended(None) if state is None else state.words
     return SlurmJob(id, "ended", f"{words} ({state.what_to_do})" if state is not None and state.what_to_do else words)
 
 
-def _in_accounting(id: str) -> State | None:
+def _in_accounting(id: str) -> SlurmState | None:
     """How a job ended that the controller has forgotten, if the site keeps accounts."""
     if shutil.which("sacct") is None:
         return None
@@ -58,7 +58,7 @@ def stages(ids: Sequence[str]) -> dict[str, str]:
         return {}
     if answer.code != 0 and not any(text in answer.stderr.lower() for text in GONE):
         return {}
-    found = {row.whole: row.state.stage for row in reversed(read_rows(answer.stdout))}
+    found = {row.leader: row.state.stage for row in reversed(read_jobs(answer.stdout))}
     return {id: found.get(id, "ended") for id in ids}
 
 

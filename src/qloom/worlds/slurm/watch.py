@@ -11,8 +11,8 @@ from qloom.journal.event import Event
 from qloom.journal.events import LookFailed, StillWaits
 from qloom.ports import Request
 from qloom.slurm.client import Client
-from qloom.slurm.rows import Row
-from qloom.slurm.states import reason_in_words, tells_most
+from qloom.slurm.squeue import QueuedJob
+from qloom.slurm.states import most_telling, reason_in_words
 from qloom.worlds.slurm.parts import Part
 
 
@@ -73,15 +73,15 @@ class Watch:
             part.end_s = ends_s.get(part.classical, part.end_s)  # a time limit can be changed
         await self._release(rows)
 
-    async def _note_wait(self, request: Request, waiting: list[Row]) -> None:
-        short = waiting[tells_most([row.reason for row in waiting])]
+    async def _note_wait(self, request: Request, waiting: list[QueuedJob]) -> None:
+        short = waiting[most_telling([row.reason for row in waiting])]
         reason, for_qpu = short.reason, short.id.endswith("+1")
         if request.device is not None and self._qpu_is_away and reason == "Resources" and await self._qpu_is_away():
             reason, for_qpu = "ReqNodeNotAvail", True  # Slurm does not always tell it from a QPU that others hold
         if request.device is not None and request.least_nodes:
             request.waited_for = request.device if for_qpu else "nodes"
         lease = (request.lease or request).id
-        waits = StillWaits(job=request.job, lease=lease, engine_id=short.whole, reason=reason_in_words(reason))
+        waits = StillWaits(job=request.job, lease=lease, engine_id=short.leader, reason=reason_in_words(reason))
         self._note(request.id, waits)
 
     async def release_strays(self) -> None:
@@ -89,10 +89,10 @@ class Watch:
         if self._client.was_silent:
             await self._release(await self._client.jobs())
 
-    async def _release(self, rows: list[Row]) -> None:
+    async def _release(self, rows: list[QueuedJob]) -> None:
         known = [part.id for parts in self._held.values() for part in parts]
         asked_for = [asked.name for _, asked in self._asking.values()]
         ours = [row for row in rows if row.name in self._names and row.state.stage != "ended"]
-        strays = [row.whole for row in ours if row.whole not in known and row.name not in asked_for]
+        strays = [row.leader for row in ours if row.leader not in known and row.name not in asked_for]
         if strays:
             await self._client.cancel(*dict.fromkeys(strays))

@@ -20,10 +20,10 @@ from qloom.ports import Lease, Request, World
 from qloom.site import Site
 from qloom.slurm.arguments import components, salloc
 from qloom.slurm.client import Client
-from qloom.slurm.facts import Facts
+from qloom.slurm.facts import ClusterFacts
 from qloom.slurm.pace import Urgency
-from qloom.slurm.rows import Row
 from qloom.slurm.salloc import Salloc
+from qloom.slurm.squeue import QueuedJob
 from qloom.slurm.tags import Tag
 from qloom.worlds.checks import check_task
 from qloom.worlds.emulated import EmulatedDevice
@@ -55,7 +55,7 @@ class SlurmWorld(World):
     """Nodes of a partition, and QPUs that are gres or licences."""
 
     site: Site
-    facts: Facts
+    facts: ClusterFacts
     clock: RealClock
     tag: Tag
     worker_set_up: dict[str, Any]
@@ -327,7 +327,7 @@ class SlurmWorld(World):
         self._note(part.id, NodesLost(lease=lease.id, engine_id=part.id, nodes=lost))
         return NodeLost(f"node {', '.join(lost)} failed under a task: {failed.message}", job=lease.job)
 
-    def _ended(self, part: Part, row: Row | None, job: str, lease: str) -> AllocationEnded:
+    def _ended(self, part: Part, row: QueuedJob | None, job: str, lease: str) -> AllocationEnded:
         self._note(part.id, AllocationTaken(engine_id=part.id, lease=lease, how=how_it_ended(row)))
         return self._ceilings.error() or taken_away(part, row, job)
 
