@@ -1,20 +1,149 @@
-"""Small helpers for asyncio that more than one room needs."""
+"""Structured concurrency for asyncio, in real and in virtual time: every task has an owner that outlives it.
+
+- Tasks that begin and end in one function belong to an `asyncio.TaskGroup`, or to `gather_or_cancel` if its callers
+  expect the first failure itself instead of a group.
+- Tasks that an object starts now and ends later belong to its `TaskScope`.
+- Work that must reach its end although its caller may be cancelled goes through `finish` or `run_to_end`.
+
+Nothing here knows what the tasks do, and nothing depends on the order of a set: the same calls run in the same order.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
-async def see_through(task: asyncio.Future[Any], *, cancel: bool = False) -> None:
-    """Wait until a task has ended, through any number of cancellations of the caller, then honour them."""
+class TaskScope:
+    """Owns the tasks of a long-lived object. `aclose` cancels what still runs and returns when all of it has ended.
+
+    No failure is lost: one of a `start`ed task reaches whoever awaits that task; one of a `spawn`ed task is passed to
+    `on_failure` at once or, without it, raised by `aclose`.
+    """
+
+    __slots__ = ("_failures", "_is_closed", "_on_failure", "_tasks")
+
+    def __init__(self, on_failure: Callable[[BaseException], None] | None = None) -> None:
+        self._on_failure = on_failure
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._failures: list[BaseException] = []
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        """How many tasks have not ended."""
+        return len(self._tasks)
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a task whose result or failure somebody awaits."""
+        if self._is_closed:
+            work.close()
+            raise RuntimeError("the owner of this task has been closed")
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._forget)
+        return task
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Start a task in the background, which nobody has to await."""
+        task = self.start(work)
+        task.add_done_callback(self._note_failure)
+        return task
+
+    def _forget(self, ended: asyncio.Task[Any]) -> None:
+        self._tasks.pop(ended, None)
+
+    def _note_failure(self, ended: asyncio.Task[Any]) -> None:
+        if ended.cancelled() or (failure := ended.exception()) is None:
+            return
+        if self._on_failure is not None:
+            self._on_failure(failure)
+        else:
+            self._failures.append(failure)
+
+    async def join(self) -> None:
+        """Wait until no task is left, those included that are started meanwhile; raise what failed in `spawn`."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+            await asyncio.sleep(0)  # lets the callbacks above run
+        self._raise_failures()
+
+    async def aclose(self) -> None:
+        """Cancel all tasks and wait until they have ended, even if the caller is cancelled meanwhile."""
+        calling = asyncio.current_task()
+        asked: dict[asyncio.Task[Any], None] = {}
+        cancelled: asyncio.CancelledError | None = None
+        while left := [task for task in self._tasks if task is not calling]:
+            for task in left:
+                if task not in asked:  # once: one that is cleaning up is left to it
+                    asked[task] = None
+                    task.cancel()
+            try:
+                await asyncio.wait(left)
+                await asyncio.sleep(0)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        self._is_closed = True
+        if cancelled is None:
+            self._raise_failures()
+            return
+        for failure in self._failures:
+            report_failure(failure)
+        raise cancelled
+
+    def _raise_failures(self) -> None:
+        failures, self._failures = self._failures, []
+        if len(failures) == 1:
+            raise failures[0]
+        if failures:
+            raise BaseExceptionGroup("several tasks failed", failures)
+
+
+async def finish(future: asyncio.Future[Any], *, cancel: bool = False) -> None:
+    """Wait until a future is done, even if the caller is cancelled meanwhile; then that cancellation is raised.
+
+    The outcome of the future is left to whoever looks at it. With `cancel` the future is cancelled first.
+    """
     if cancel:
-        task.cancel()
+        future.cancel()
     cancelled: asyncio.CancelledError | None = None
-    while not task.done():
+    while not future.done():
         try:
-            await asyncio.wait([task])
+            await asyncio.wait([future])
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
         raise cancelled
+
+
+async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, even if the caller is cancelled meanwhile; then that cancellation is raised."""
+    task = asyncio.get_running_loop().create_task(work)
+    try:
+        await finish(task)
+    except asyncio.CancelledError:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            report_failure(failure)
+        raise
+    return task.result()
+
+
+async def gather_or_cancel(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines side by side: the results of all, or the first failure once the others have been cancelled."""
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await finish(asyncio.gather(*tasks, return_exceptions=True))
+
+
+def report_failure(failure: BaseException) -> None:
+    """Pass a failure to the loop's exception handler: its caller was cancelled or failed, and raises that instead."""
+    context = {"message": "ending what was cancelled or has failed raised another error", "exception": failure}
+    asyncio.get_running_loop().call_exception_handler(context)

@@ -265,17 +265,17 @@ KNOWN: dict[Rule, dict[str, int]] = {
         "qloom.worlds: clock": 1,
     },
     tasks_without_owner: {
-        "qloom.broker": 10,
+        "qloom.broker": 9,
         "qloom.devices": 7,
-        "qloom.job": 18,
+        "qloom.job": 16,
         "qloom.lab": 3,
-        "qloom.mpi": 3,
+        "qloom.mpi": 2,
         "qloom.runs": 1,
         "qloom.slurm": 1,
-        "qloom.strategies": 8,
-        "qloom.streamflow": 4,
+        "qloom.strategies": 7,
+        "qloom.streamflow": 2,
         "qloom.testbed": 2,
-        "qloom.worlds": 13,
+        "qloom.worlds": 12,
     },
 }
 

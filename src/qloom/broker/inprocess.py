@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from qloom.aio import see_through
+from qloom.aio import finish
 from qloom.broker.port import Session
 from qloom.broker.queue import events
 from qloom.broker.queue.core import QueueCore
@@ -176,7 +176,7 @@ class InProcessBroker:
         except asyncio.CancelledError:
             self._handle(events.Cancelled(task))
             if (runner := self._runners.get(task)) is not None:
-                await see_through(runner)
+                await finish(runner)
             else:
                 self._ended(task, device, "cancelled")
             raise

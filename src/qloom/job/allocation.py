@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from qloom.aio import see_through
+from qloom.aio import finish
 from qloom.errors import NeedError, NodeLost, QloomError
 from qloom.journal.events import Grown, QpuReleased, Released, Requested, Shrunk, Withdrawn
 from qloom.model import Work
@@ -501,7 +501,7 @@ class Allocation(AllocationPort):
         except asyncio.CancelledError:
             if then is not None:
                 then()
-            await see_through(self._transition)
+            await finish(self._transition)
             raise
         finally:
             self._transition = None

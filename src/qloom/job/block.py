@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Generic, TypeVar
 
-from qloom.aio import see_through
+from qloom.aio import finish
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class SharedHold(Generic[T]):
             self._users -= 1
             if self._users == 0:
                 unused.set()
-                await see_through(keeper, cancel=not opened.done())
+                await finish(keeper, cancel=not opened.done())
                 if not keeper.cancelled() and opened.done():
                     keeper.result()
 

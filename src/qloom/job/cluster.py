@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from qloom.aio import see_through
+from qloom.aio import run_to_end
 from qloom.broker.port import BrokerPort, Session
 from qloom.errors import AllocationEnded, JobError, NeedError, QloomError, TaskFailed
 from qloom.job.allocation import Allocation, Ticket
@@ -75,7 +75,7 @@ class JobCluster(Cluster):
             return await asyncio.shield(granting)
         except asyncio.CancelledError:
             self._withdraw(request)
-            await see_through(asyncio.ensure_future(self._give_back(granting)))
+            await run_to_end(self._give_back(granting))
             raise
         finally:
             if cancel is not None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qloom.aio import see_through
+from qloom.aio import finish, report_failure, run_to_end
 from qloom.errors import InputError, JobError, ProgramChanged, QuantumFailed
 from qloom.job.block import SharedHold
 from qloom.job.cluster import JobCluster
@@ -303,14 +303,17 @@ class Job:
             result = await running
             self._require_match()
             self._record_calls()
-            return result
         except BaseException as error:
             self._cluster.note_failure()
             if isinstance(error, InputError | JobError):
                 error.job = error.job or self.name
+            try:
+                await run_to_end(self._end(running))
+            except Exception as second:
+                report_failure(second)
             raise
-        finally:
-            await see_through(asyncio.ensure_future(self._end(running)))
+        await run_to_end(self._end(running))
+        return result
 
     async def _end(self, running: asyncio.Task[Any]) -> None:
         begun = [self._beginning] if self._beginning is not None else []
@@ -348,7 +351,7 @@ class _Block:
     async def close(self) -> None:
         """Let go."""
         if self._holding is not None:
-            await see_through(self._holding, cancel=not self._holding.done())
+            await finish(self._holding, cancel=not self._holding.done())
         await self._stack.aclose()
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from qloom.aio import see_through
+from qloom.aio import run_to_end
 from qloom.errors import InputError, TaskFailed
 from qloom.journal.results import write_atomically
 from qloom.model import CommandResult, Task
@@ -157,7 +157,7 @@ async def _run(words: Sequence[str], environment: Mapping[str, str], cwd: str | 
         try:
             exit_code = await process.wait()
         except asyncio.CancelledError:
-            await see_through(asyncio.ensure_future(_end(process)))
+            await run_to_end(_end(process))
             raise
         return exit_code, _tail(output), _tail(errors)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from qloom.aio import see_through
+from qloom.aio import finish
 from qloom.broker.inprocess import InProcessBroker
 from qloom.broker.port import BrokerPort
 from qloom.errors import InputError, QloomError, closest
@@ -226,7 +226,7 @@ class Execution:
         finally:
             for run in runs:
                 run.cancel()
-            await see_through(asyncio.gather(*runs, return_exceptions=True))
+            await finish(asyncio.gather(*runs, return_exceptions=True))
             await broker.close()
             await world.close()
             handed = world.handed_on if state == HANDED_ON else None

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from qloom.aio import see_through
+from qloom.aio import finish
 from qloom.model import Need, QpuHold, Work
 from qloom.ports import Allocation, Requirements
 from qloom.strategies.base import Holding, Strategy, spread
@@ -87,7 +87,7 @@ class Split(Strategy[SplitOptions]):
     async def _withdraw_next(self) -> None:
         """Before the current sub-job ends, so that nothing is granted in vain."""
         if self._next is not None:
-            await see_through(self._next, cancel=True)
+            await finish(self._next, cancel=True)
             if not _has_failed(self._next) and (granted := self._next.result()) is not None:
                 await granted.release()
             self._next = None

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from qloom.aio import see_through
+from qloom.aio import run_to_end
 from qloom.errors import JobError
 from qloom.export.crate import STREAMFLOW_CRATE
 
@@ -34,7 +34,7 @@ async def run_streamflow(
             await asyncio.wait([ending], timeout=LOOK_S)
             look()
     finally:
-        await see_through(asyncio.ensure_future(_end(process)))
+        await run_to_end(_end(process))
     look()
     if process.returncode != 0:
         raise JobError(f"StreamFlow: {reason_in(log)}", hint=f"its log is {log}")
@@ -53,7 +53,7 @@ async def write_own_crate(streamflow: Path, folder: Path, name: str, environment
     try:
         await process.wait()
     finally:
-        await see_through(asyncio.ensure_future(_end(process)))
+        await run_to_end(_end(process))
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Coroutine
 from typing import Any
 
-from qloom.aio import see_through
+from qloom.aio import run_to_end
 from qloom.broker.client.client import BrokerClient, View
 from qloom.broker.port import Session
 from qloom.errors import PayloadError, QloomError, QuantumFailed
@@ -215,7 +215,7 @@ class RemoteBroker:
                 async with asyncio.timeout(GIVE_UP_S):
                     await request
 
-        await see_through(asyncio.ensure_future(tell()))
+        await run_to_end(tell())
 
     async def close(self) -> None:
         """Let go of the connection. Jobs that ended well have left nothing."""

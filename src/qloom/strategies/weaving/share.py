@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from qloom.aio import see_through
+from qloom.aio import run_to_end
 from qloom.errors import QloomError
 from qloom.ports import Allocation
 
@@ -59,7 +59,7 @@ class EarlyShare:
 async def _give_back(asked: asyncio.Future[Allocation]) -> None:
     """In a task of its own, since who calls may be cancelled more than once."""
     asked.cancel()
-    await see_through(asyncio.ensure_future(_release(asked)))
+    await run_to_end(_release(asked))
 
 
 async def _release(asked: asyncio.Future[Allocation]) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qloom.aio import see_through
+from qloom.aio import run_to_end
 from qloom.errors import AllocationEnded, JobError, NodeLost, TaskFailed
 from qloom.journal.event import Event, Record
 from qloom.journal.events import AllocationTaken, DriverReleased, DriverStarted, NodesLost, ResizeRefused, SlurmCalls
@@ -285,7 +285,7 @@ class SlurmWorld(World):
             if beginning.done() and not beginning.cancelled() and beginning.exception() is None:
                 worker = beginning.result()
                 if not worker.alive:
-                    await see_through(asyncio.ensure_future(worker.gone()))
+                    await run_to_end(worker.gone())
             raise
         except WorkerDied as error:
             failed = TaskFailed(f"task {work.task.name} on {nodes[0]} {error}", job=work.job)
