@@ -152,6 +152,7 @@ class OwnLine:
         self._driver = driver
         self._line = line
         self._number = number  # a resumed job counts its requests from one again
+        self._on_the_way: dict[str, bool] = {}  # False: taken back before it stood in line
         self._waiting: dict[str, Request] = {}
         self._nodes: dict[str, bool] = {}
         self._shares: dict[str, int] = {}
@@ -168,12 +169,15 @@ class OwnLine:
         asked = replace(request, id=f"{request.id}, driver {self._number}")
         if self._driver.is_dead:
             await _for_ever()
+        self._on_the_way[request.id] = True
         waiting = asyncio.get_running_loop().create_task(self._wait(request.id, asked), context=_outside())
         grant = await waiting
         request.waited_for = asked.waited_for
         return None if grant is None else replace(grant, request=request)
 
     async def _wait(self, name: str, asked: Request) -> Grant | None:
+        if not self._on_the_way.pop(name):
+            return None
         self._waiting[name] = asked
         grant = await self._line.wait(asked)
         del self._waiting[name]
@@ -186,7 +190,11 @@ class OwnLine:
         return grant
 
     def withdraw(self, request: Request) -> None:
-        if not self._driver.is_dead and request.id in self._waiting:
+        if self._driver.is_dead:
+            return
+        if request.id in self._on_the_way:  # a step before it stands in line
+            self._on_the_way[request.id] = False
+        elif request.id in self._waiting:
             _outside().run(self._line.withdraw, self._waiting[request.id])
 
     def give_back(self, lease: Lease, nodes: list[str], *, qpu: bool) -> None:
@@ -205,6 +213,7 @@ class OwnLine:
     def reap(self) -> None:
         """What Slurm does with the jobs of a driver that is known to be dead."""
         self._is_reaped = True
+        self._on_the_way = dict.fromkeys(self._on_the_way, False)
         for asked in list(self._waiting.values()):
             self._line.withdraw(asked)
         nodes, self._nodes = list(self._nodes), {}

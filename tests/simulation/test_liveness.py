@@ -193,6 +193,12 @@ def test_schedules_that_once_blocked_do_so_no_more(seed, monkeypatch):
     assert len(disasters.run(schedule).results) == len(schedule.programs)
 
 
+def test_a_request_that_is_taken_back_at_once_stands_in_no_line():
+    """Once `weave` asked for a QPU and took that back in the same instant: a line that missed it kept the place."""
+    schedule = disasters.draw(401899)
+    assert len(disasters.run(schedule).results) == len(schedule.programs)
+
+
 def test_a_queue_that_loses_a_task_is_found_soon_and_the_task_named():
     """The tests above fail in seconds, and say who waits for what, should a restart of the broker lose something."""
     command = [sys.executable, "-m", "tests.simulation.forgetful", "60"]
