@@ -34,7 +34,8 @@ from qloom.broker.auth.tokens import Tokens
 from qloom.broker.client.client import BrokerClient
 from qloom.broker.config import config_from
 from qloom.broker.serve import serve
-from qloom.devices.base import Description, Envelope, Status
+from qloom.device import Description, Status
+from qloom.model import Payload
 
 LIMIT_S = 600
 QUEUED = 2000  # for the idle time between tasks
@@ -62,16 +63,16 @@ class NoTime:
         os.pwrite(self.file, bytes(PAGES * 4096), 0)
         os.fsync(self.file)
 
-    def check(self, envelope: Envelope) -> None:
+    def check(self, payload: Payload) -> None:
         pass
 
-    def seconds(self, envelope: Envelope) -> float:
+    def seconds(self, payload: Payload) -> float:
         return 0.0
 
-    def set_up_key(self, envelope: Envelope) -> str | None:
+    def set_up_key(self, payload: Payload) -> str | None:
         return None
 
-    async def start(self, token: str, envelope: Envelope) -> str:
+    async def start(self, token: str, payload: Payload) -> str:
         self.idle_s.append(time.perf_counter() - self.free_s)
         self.taken += 1
         if self.taken % EACH == 0:  # between two tasks, so that it adds to no idle time
@@ -80,7 +81,7 @@ class NoTime:
             os.fdatasync(self.file)
             self.fsync_s.append(time.perf_counter() - began_s)
         self.free_s = time.perf_counter()
-        return f"{envelope.kind}:{token}"
+        return f"{payload.kind}:{token}"
 
     async def find(self, token: str) -> str | None:
         return None

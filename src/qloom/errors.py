@@ -15,6 +15,9 @@
         │   └── NodeLost      a node failed under a task, again and again
         ├── AllocationEnded   the engine took an allocation away: cancelled, preempted, out of time
         ├── QuantumFailed     a device refused or failed a quantum task
+        │   ├── UnknownTask       the device does not have this task
+        │   ├── CannotTell        the device cannot say whether it was given a task
+        │   └── Unreachable       the device does not answer now
         └── Deadlock          virtual time only: nothing is left to happen
 
 Each error says what happened, for which job, and what to do about it.
@@ -109,6 +112,18 @@ class AllocationEnded(JobError):
 
 class QuantumFailed(JobError):
     """A quantum task could not be run, or its device failed."""
+
+
+class UnknownTask(QuantumFailed):
+    """The device does not have this task."""
+
+
+class CannotTell(QuantumFailed):
+    """The device cannot say whether it was given a task."""
+
+
+class Unreachable(QuantumFailed):
+    """The device does not answer now; later it may. Whether it was given a task is for `find` to say."""
 
 
 class Deadlock(JobError):

@@ -7,6 +7,7 @@ value: it can be hashed by content, sent to a worker and written to the journal.
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, ParamSpec, TypeVar, overload
@@ -178,20 +179,57 @@ class CommandResult:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
+class JsonText(str):
+    """JSON that nobody has read yet: forwarded and stored as it is."""
+
+    __slots__ = ()
+
+
+def json_text(value: Any) -> JsonText:
+    """A value as JSON; raises `ValueError` for NaN and infinities. Text that nobody has read stays as it is."""
+    return value if isinstance(value, JsonText) else JsonText(json.dumps(value, allow_nan=False))
+
+
+@dataclass(frozen=True)
+class PayloadFacts:
+    """What a check has to know of a body, whatever the device: found once, where the body is read."""
+
+    size: int = 0  # variables, qubits or atoms; of several circuits the largest
+    bits: int = 0  # classical bits of the largest circuit
+    operations: int = 0  # of all circuits, with loops and gate definitions written out
+    duration_ns: int = 0  # of a pulse sequence
+    circuits: int = 1
+    shots: int = 0  # that a vendor's own payload asks for; 0: it does not say
+    local: str = ""  # what drives variables, qubits or atoms one by one; empty if nothing does
+    set_up: str | None = None  # the set-up key
+
+
 @dataclass(frozen=True)
 class Payload:
-    """What a QPU is given. `kind` says how to read `body`; `seconds` is how long an emulated device takes."""
+    """What a QPU is given. `kind` says how to read `body`: megabytes perhaps, and read only where that is needed."""
 
-    kind: str  # "qubo" | "delay" | "command"
-    body: Any
+    kind: str  # "qubo", "openqasm3", "pulser", "qrmi", "delay" or "command"
+    body: Any  # a value, or `JsonText`
     shots: int = 100
-    seconds: float | None = None
-    device: str | None = None
+    seconds: float | None = None  # how long an emulated device takes, whatever its technology
+    device: str | None = None  # the one that is wanted; None: any
     name: str = "quantum"
+    options: Mapping[str, Any] = field(default_factory=dict)  # of emulated devices: `seed`, `layers`, ...
+    facts: PayloadFacts | None = field(default=None, compare=False, repr=False)  # None: not read yet
+
+    @property
+    def value(self) -> Any:
+        """The body, read."""
+        return json.loads(self.body) if isinstance(self.body, JsonText) else self.body
+
+    @property
+    def text(self) -> JsonText:
+        """The body as JSON; raises `TypeError` or `ValueError` for what is not JSON."""
+        return json_text(self.body)
 
     @property
     def variables(self) -> int:
-        """How many qubits a device needs for it; 0: any will do."""
+        """How many qubits a device needs for a QUBO; 0: any will do."""
         return len(self.body["linear"]) if self.kind == "qubo" else 0
 
 

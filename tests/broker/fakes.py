@@ -11,8 +11,9 @@ from qloom.broker.queue.promise import DeviceSpec
 from qloom.broker.shell import Broker
 from qloom.broker.store.records import Caller, Order
 from qloom.broker.store.store import Store
-from qloom.devices.base import CannotTell, Description, Envelope, Status, UnknownTask
-from qloom.errors import PayloadError, QuantumFailed
+from qloom.device import Description, Status
+from qloom.errors import CannotTell, PayloadError, QuantumFailed, UnknownTask
+from qloom.model import Payload
 from qloom.worlds.virtual.loop import VirtualClock, VirtualLoop
 
 ANN = Caller("ann", ("physics",))
@@ -59,32 +60,32 @@ class FakeDevice:
         self.told: dict[str, None] = {}  # tasks that `wait` has told of
         self.closed = asyncio.Event()
 
-    def check(self, envelope: Envelope) -> None:
-        if envelope.body == "bad":
+    def check(self, payload: Payload) -> None:
+        if payload.value == "bad":
             raise PayloadError("this is bad")
-        if envelope.body == "crash":
+        if payload.value == "crash":
             raise ZeroDivisionError
 
-    def seconds(self, envelope: Envelope) -> float:
-        return envelope.seconds or 0.0
+    def seconds(self, payload: Payload) -> float:
+        return payload.seconds or 0.0
 
-    def set_up_key(self, envelope: Envelope) -> str | None:
+    def set_up_key(self, payload: Payload) -> str | None:
         return None
 
-    async def start(self, token: str, envelope: Envelope) -> str:
+    async def start(self, token: str, payload: Payload) -> str:
         await self.vendor.clock.sleep(self.start_s / 2)
         vendor = self.vendor
         if token not in vendor.ids or vendor.strict:
             id = vendor.ids[token] = f"v{len(vendor.ends_us)}"
-            vendor.seconds[id] = self.seconds(envelope)
+            vendor.seconds[id] = self.seconds(payload)
             vendor.ends_us[id] = vendor.clock.now_us() + round(vendor.seconds[id] * 1e6)
-            vendor.answers[id] = {"echo": envelope.body}
+            vendor.answers[id] = {"echo": payload.value}
             if vendor.random.random() < vendor.fault_rate:
                 vendor.faulty[id] = None
             else:
-                vendor.runs[envelope.body] = vendor.runs.get(envelope.body, 0) + 1
+                vendor.runs[payload.value] = vendor.runs.get(payload.value, 0) + 1
         await self.vendor.clock.sleep(self.start_s / 2)
-        if envelope.body == "lost answer":
+        if payload.value == "lost answer":
             raise ConnectionError("the line broke")
         return vendor.ids[token]
 
@@ -131,7 +132,7 @@ class FakeDevice:
 
 
 def order(body: Any = 1, seconds: float = 1.0, **more: Any) -> Order:
-    return Order(Envelope("test", body, seconds=seconds), **more)
+    return Order(Payload("test", body, seconds=seconds), **more)
 
 
 def run_virtual(main: Any) -> Any:

@@ -17,7 +17,9 @@ from typing import Any
 
 from qloom.broker.config import read_config
 from qloom.broker.serve import serve
-from qloom.devices.base import Description, Envelope, Status, UnknownTask
+from qloom.device import Description, Status
+from qloom.errors import UnknownTask
+from qloom.model import Payload
 
 
 class DirectoryDevice:
@@ -30,20 +32,20 @@ class DirectoryDevice:
         self.told: dict[str, None] = {}  # tasks that `wait` has told of
         self.dies = values.get("dies")  # a file: while it is there, the process dies after handing over
 
-    def check(self, envelope: Envelope) -> None:
+    def check(self, payload: Payload) -> None:
         pass
 
-    def seconds(self, envelope: Envelope) -> float:
-        return envelope.seconds or 0.0
+    def seconds(self, payload: Payload) -> float:
+        return payload.seconds or 0.0
 
-    def set_up_key(self, envelope: Envelope) -> str | None:
+    def set_up_key(self, payload: Payload) -> str | None:
         return None
 
-    async def start(self, token: str, envelope: Envelope) -> str:
+    async def start(self, token: str, payload: Payload) -> str:
         path = self.directory / token
         if not path.exists():
             made = path.with_suffix(".new")
-            made.write_text(json.dumps({"body": envelope.body, "ends": time.time() + self.seconds(envelope)}))
+            made.write_text(json.dumps({"body": payload.value, "ends": time.time() + self.seconds(payload)}))
             made.rename(path)
         if self.dies is not None and Path(self.dies).exists():
             Path(self.dies).unlink()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qloom.broker.config import config_from, read_config
-from qloom.devices.base import Description
+from qloom.device import Description
 from qloom.errors import InputError
 
 

@@ -103,8 +103,8 @@ def test_a_device_does_not_wait_while_an_answer_is_fetched(tmp_path):
 def test_the_limit_on_execution_may_be_longer_than_what_is_admitted(tmp_path):
     async def main(clock):
         class Late(FakeDevice):
-            def seconds(self, envelope):
-                return super().seconds(envelope) * (0.9 if asyncio.current_task() is self.submitting else 1.0)
+            def seconds(self, payload):
+                return super().seconds(payload) * (0.9 if asyncio.current_task() is self.submitting else 1.0)
 
         device = Late(Vendor(clock))
         device.submitting = asyncio.current_task()

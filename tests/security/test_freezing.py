@@ -19,7 +19,7 @@ import pytest
 
 from qloom.broker.api.reading import ReaderPool
 from qloom.broker.store.records import Order
-from qloom.payloads.envelope import Envelope
+from qloom.model import Payload
 from tests.security.served import serve
 
 LARGE = {"kind": "qubo", "body": {"linear": [[i, 1.0] for i in range(3000)]}, "device": "anneal", "shots": 1}
@@ -161,7 +161,7 @@ class Desk(ReaderPool):
     async def _ask(self, child, body, key):
         await self.go.acquire()
         self.done.append(key)
-        return Order(Envelope("delay", None), key=key)
+        return Order(Payload("delay", None), key=key)
 
 
 def test_users_take_turns():

@@ -29,9 +29,8 @@ from qloom.broker.queue.events import (
     TimePassed,
 )
 from qloom.broker.store.loading import load_sessions, load_tasks
-from qloom.broker.store.records import Live, LiveSession, envelope_from
-from qloom.devices.base import Envelope
-from qloom.model import QpuHold
+from qloom.broker.store.records import Live, LiveSession, read_payload
+from qloom.model import Payload, QpuHold
 
 LOG = logging.getLogger("qloom.broker")
 VAGUE = ("it failed", "the device failed")  # what the core says if it knows no more
@@ -194,11 +193,11 @@ class Board(Notes):
         """Wait until all that was noted is durable."""
         return self.store.durable(group)
 
-    def envelope(self, task: str) -> Envelope:
+    def payload(self, task: str) -> Payload:
         """The payload of a task."""
         row = self.store.row("SELECT envelope FROM payloads WHERE task = ?", task)
         assert row is not None  # noqa: S101
-        return envelope_from(row["envelope"])
+        return read_payload(row["envelope"])
 
     def handed_over(self, task: Live, device_id: str, state: str) -> None:
         """The device has taken the task; once this is durable, the task counts as `state`."""

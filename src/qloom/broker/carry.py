@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from qloom.broker.store.records import Live
-from qloom.devices.base import CannotTell, Device, Envelope, Status, UnknownTask
-from qloom.errors import InputError, QuantumFailed
-from qloom.payloads.envelope import json_text
+from qloom.device import Device, Status
+from qloom.errors import CannotTell, InputError, QuantumFailed, UnknownTask
+from qloom.model import Payload, json_text
 from qloom.ports import Clock
 
 LOG = logging.getLogger("qloom.broker")
@@ -43,7 +43,7 @@ class Books(Protocol):
     def durable(self, group: str) -> Awaitable[None]:
         """Wait until all that was noted is durable."""
 
-    def envelope(self, task: str) -> Envelope:
+    def payload(self, task: str) -> Payload:
         """The payload of a task."""
 
     def handed_over(self, task: Live, device_id: str, state: str) -> None:
@@ -79,7 +79,7 @@ async def _hand_over(task: Live, device: Device, books: Books) -> str | Outcome:
     if task.stop_wanted:
         return Outcome(False, billed_s=0.0)
     try:
-        return await device.start(task.token or "", books.envelope(task.id))
+        return await device.start(task.token or "", books.payload(task.id))
     except InputError as error:
         return Outcome(False, billed_s=0.0, error=error.message)
     except Exception as error:  # it may have arrived all the same

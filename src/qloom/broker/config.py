@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from qloom.broker.queue.policies import POLICIES
 from qloom.broker.queue.promise import DeviceSpec, shares_for
 from qloom.broker.slurm import Account
-from qloom.devices.base import Description, Device
+from qloom.device import Description, Device
 from qloom.errors import InputError
 from qloom.journal.home import home
 from qloom.private import runtime_directory

@@ -20,7 +20,7 @@ from qloom.broker.queue.promise import DeviceSpec
 from qloom.broker.store.loading import places_text
 from qloom.broker.store.records import Live, LiveSession
 from qloom.broker.store.store import Store
-from qloom.devices.base import Device
+from qloom.device import Device
 from qloom.ports import Clock
 
 LOG = logging.getLogger("qloom.broker")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from qloom.broker.queue.core import QueueCore
 from qloom.broker.queue.events import Place
 from qloom.broker.queue.promise import DeviceSpec
-from qloom.broker.store.records import ANY_DEVICE, Order, envelope_text
-from qloom.devices.base import Device
+from qloom.broker.store.records import ANY_DEVICE, Order, stored_payload
+from qloom.device import Device
 from qloom.errors import InputError, PayloadError, QloomError
 
 
@@ -49,7 +49,7 @@ class Placing:
             for name in order.devices:
                 self.core.is_up(name)
             return list(dict.fromkeys(order.devices))
-        kind = order.envelope.kind
+        kind = order.payload.kind
         able = [name for name, device in self.devices.items() if kind in device.description.payloads]
         if not able:
             raise PayloadError(f"no QPU here takes a payload of kind {kind!r}", hint="see: qloom qpu list")
@@ -71,20 +71,20 @@ class Placing:
 def payload_text(order: Order) -> str:
     """A payload as the store keeps it; raises for what it cannot keep."""
     try:
-        return envelope_text(order.envelope)
+        return stored_payload(order.payload)
     except (TypeError, ValueError, RecursionError) as error:
         raise PayloadError(f"this payload cannot be stored ({type(error).__name__})") from None
 
 
 def _read(device: Device, order: Order) -> tuple[float, str | None]:
     """How long a payload takes and its set-up key; raises for one that the device cannot take."""
-    envelope, name = order.envelope, device.description.name
-    if envelope.kind not in device.description.payloads:
+    payload, name = order.payload, device.description.name
+    if payload.kind not in device.description.payloads:
         taken = ", ".join(device.description.payloads)
-        raise PayloadError(f"QPU {name} takes no payload of kind {envelope.kind!r}", hint=f"it takes {taken}")
+        raise PayloadError(f"QPU {name} takes no payload of kind {payload.kind!r}", hint=f"it takes {taken}")
     try:
-        device.check(envelope)
-        expected_s, set_up = float(device.seconds(envelope)), device.set_up_key(envelope)
+        device.check(payload)
+        expected_s, set_up = float(device.seconds(payload)), device.set_up_key(payload)
     except QloomError:
         raise
     except Exception as error:  # whatever a strange payload does to its reader, it is not queued

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from qloom.broker.store.store import Store
-from qloom.devices.base import Description
+from qloom.device import Description
 
 NOT_LISTED = "the vendor does not list it"
 TOLERANCE_S, TOLERANCE = 0.01, 0.01

@@ -33,7 +33,7 @@ from qloom.broker.shell import Broker
 from qloom.broker.slurm import SlurmSite
 from qloom.broker.state_hook import StateHook
 from qloom.broker.store.file import alone, open_store
-from qloom.devices.base import Device
+from qloom.device import Device
 
 LOG = logging.getLogger("qloom.broker")
 

@@ -20,7 +20,7 @@ from qloom.broker.sessions import SessionDesk
 from qloom.broker.state_hook import StateHook
 from qloom.broker.store.records import Caller
 from qloom.broker.tasks import TaskDesk
-from qloom.devices.base import AVAILABLE
+from qloom.device import AVAILABLE
 from qloom.errors import InputError, Refused
 
 LOG = logging.getLogger("qloom.broker")

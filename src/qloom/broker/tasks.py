@@ -10,9 +10,8 @@ from qloom.broker.problems import Conflict, Forbidden, NotFound, StoreFull
 from qloom.broker.queue.events import Cancelled, Place, Submitted
 from qloom.broker.store.loading import places_text
 from qloom.broker.store.records import ANY_DEVICE, ENDED_COLUMNS, Caller, Live, LiveSession, Order
-from qloom.devices.base import JsonText
 from qloom.errors import InputError, Refused
-from qloom.model import QpuHold
+from qloom.model import JsonText, QpuHold
 
 
 class TaskDesk(Desk):

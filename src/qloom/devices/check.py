@@ -1,22 +1,24 @@
-"""The check of an envelope against a device's description, and what is read off an envelope beside it."""
+"""The check of a payload against a device's description, and what is read off a payload beside it."""
 
 from __future__ import annotations
 
 import math
 
-from qloom.devices.base import Description, Envelope, Facts
+from qloom.device import Description
 from qloom.errors import PayloadError
+from qloom.model import Payload, PayloadFacts
+from qloom.payloads.wire import facts_of
 
 WORDS = {"qubo": ("QUBO", "variables"), "openqasm3": ("circuit", "qubits"), "pulser": ("Pulser sequence", "atoms")}
 
 
-def check_envelope(description: Description, envelope: Envelope) -> None:
+def check_payload(description: Description, payload: Payload) -> None:
     """Raise `PayloadError` for what this device cannot take; the reason names both sizes if it is too large."""
-    check_frame(description, envelope)
-    facts, name = envelope.facts, description.name
+    check_frame(description, payload)
+    facts, name = facts_of(payload), description.name
     _check_shots(description, facts.shots)
-    if envelope.kind in WORDS:
-        what, unit = WORDS[envelope.kind]
+    if payload.kind in WORDS:
+        what, unit = WORDS[payload.kind]
         for value, most, of in (
             (facts.size, description.qubits, unit),
             (facts.bits, description.max_bits, "classical bits (max_bits)"),
@@ -25,7 +27,7 @@ def check_envelope(description: Description, envelope: Envelope) -> None:
         ):
             if value > most:
                 raise PayloadError(f"the {what} has {_number(value)} {of}, {name} takes up to {most}")
-        if (expected := _answer_bytes(facts, envelope.shots)) > description.max_answer_bytes:
+        if (expected := _answer_bytes(facts, payload.shots)) > description.max_answer_bytes:
             raise PayloadError(
                 f"the answer may have {_number(expected)} bytes, {name} gives up to {description.max_answer_bytes} "
                 "(max_answer_bytes)",
@@ -38,7 +40,7 @@ def check_envelope(description: Description, envelope: Envelope) -> None:
         )
 
 
-def _answer_bytes(facts: Facts, shots: int) -> int:
+def _answer_bytes(facts: PayloadFacts, shots: int) -> int:
     """The most that counts can take: one line for each different outcome."""
     if not facts.bits:
         return 0
@@ -50,12 +52,12 @@ def _number(value: int) -> str:
     return str(value) if value < 10**15 else f"about 1e{len(str(value)) - 1}"
 
 
-def check_frame(description: Description, envelope: Envelope) -> None:
+def check_frame(description: Description, payload: Payload) -> None:
     """What holds for every kind: the kind itself, shots, seconds and options."""
-    if envelope.kind not in description.payloads:
+    if payload.kind not in description.payloads:
         takes = ", ".join(description.payloads)
-        raise PayloadError(f"{description.name} takes {takes}, not {envelope.kind!r}")
-    shots, seconds = envelope.shots, envelope.seconds
+        raise PayloadError(f"{description.name} takes {takes}, not {payload.kind!r}")
+    shots, seconds = payload.shots, payload.seconds
     if isinstance(shots, bool) or not isinstance(shots, int) or shots < 1:
         raise PayloadError(f"shots must be a whole number of at least 1, not {shots!r}")
     _check_shots(description, shots)
@@ -63,10 +65,10 @@ def check_frame(description: Description, envelope: Envelope) -> None:
         raise PayloadError(f"seconds must be a number, not {type(seconds).__name__}")
     if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
         raise PayloadError(f"a task cannot take {seconds} seconds")
-    if envelope.kind == "delay" and seconds is None:
+    if payload.kind == "delay" and seconds is None:
         raise PayloadError("a delay must say its seconds")
-    if not isinstance(envelope.options, dict):
-        raise PayloadError(f"options must be a table, not {type(envelope.options).__name__}")
+    if not isinstance(payload.options, dict):
+        raise PayloadError(f"options must be a table, not {type(payload.options).__name__}")
 
 
 def _check_shots(description: Description, shots: int) -> None:
@@ -74,19 +76,20 @@ def _check_shots(description: Description, shots: int) -> None:
         raise PayloadError(f"the task has {shots} shots, {description.name} takes up to {description.max_shots}")
 
 
-def seconds_of(description: Description, envelope: Envelope) -> float:
+def seconds_of(description: Description, payload: Payload) -> float:
     """Set-up + circuits x shots x seconds per shot.
 
-    An emulated device takes as long as the envelope says, if it says so. Nobody can tell a vendor's machine how long
-    to take, so there the envelope's seconds mean nothing. A vendor's own payload has its own shots; if they cannot be
+    An emulated device takes as long as the payload says, if it says so. Nobody can tell a vendor's machine how long
+    to take, so there the payload's seconds mean nothing. A vendor's own payload has its own shots; if they cannot be
     told, it takes as long as the longest that the device takes.
     """
-    if envelope.seconds is not None and description.emulated:
-        return float(envelope.seconds)
-    shots = (envelope.facts.shots or description.max_shots) if envelope.kind == "qrmi" else envelope.shots
-    return description.set_up_s + envelope.facts.circuits * shots * description.per_shot_s
+    if payload.seconds is not None and description.emulated:
+        return float(payload.seconds)
+    facts = facts_of(payload)
+    shots = (facts.shots or description.max_shots) if payload.kind == "qrmi" else payload.shots
+    return description.set_up_s + facts.circuits * shots * description.per_shot_s
 
 
-def set_up_key_of(envelope: Envelope) -> str | None:
+def set_up_key_of(payload: Payload) -> str | None:
     """The same problem, the same circuit whatever its angles, the same register of atoms."""
-    return envelope.facts.set_up
+    return facts_of(payload).set_up

@@ -16,10 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qloom.devices.base import CannotTell, UnknownTask, Unreachable
 from qloom.devices.frames import LONGEST, attached_bytes, frame
-from qloom.errors import InputError, PayloadError, QloomError, QuantumFailed
-from qloom.payloads.envelope import JsonText
+from qloom.errors import CannotTell, InputError, PayloadError, QloomError, QuantumFailed, UnknownTask, Unreachable
+from qloom.model import JsonText
 
 ERRORS: dict[str, type[QloomError]] = {
     kind.__name__: kind for kind in (CannotTell, InputError, PayloadError, QuantumFailed, UnknownTask, Unreachable)

@@ -8,7 +8,7 @@ from typing import Any
 
 from qloom.devices.child import Child, ChildDied
 from qloom.devices.lend import ONE_THREAD, command
-from qloom.payloads.envelope import JsonText
+from qloom.model import JsonText
 
 IDLE_S = 60.0  # a solver that nobody has used for so long is ended: some hold hundreds of megabytes
 

@@ -15,13 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qloom.devices.base import STATES, Description, Envelope, JsonText, Status, UnknownTask, Unreachable
-from qloom.devices.check import check_envelope, seconds_of, set_up_key_of
+from qloom.device import STATES, Description, Status
+from qloom.devices.check import check_payload, seconds_of, set_up_key_of
 from qloom.devices.child import ChildDied, OutOfCpuTime
 from qloom.devices.computing import Solvers
 from qloom.devices.faults import Faults
 from qloom.devices.windows import Window, left_s
-from qloom.errors import InputError, QloomError, QuantumFailed
+from qloom.errors import InputError, QloomError, QuantumFailed, UnknownTask, Unreachable
+from qloom.model import JsonText, Payload
 
 MEMORY_MIB = 4096  # of one solver
 LIMITS = ("qubits", "max_bits", "max_operations", "max_duration_ns", "max_answer_bytes")  # solvers hold to them too
@@ -35,7 +36,7 @@ BOOKED = 100_000  # tasks in the books
 class _Task:
     id: str
     token: str
-    envelope: Envelope
+    payload: Payload
     fault: str | None
     status: Status = field(default_factory=lambda: Status("vendor_queued"))
     told: str = ""  # the last state that `wait` told
@@ -79,17 +80,17 @@ class EmulatedDevice:
 
     # What can be asked at any time
 
-    def check(self, envelope: Envelope) -> None:
+    def check(self, payload: Payload) -> None:
         """See `Device.check`."""
-        check_envelope(self.description, envelope)
+        check_payload(self.description, payload)
 
-    def seconds(self, envelope: Envelope) -> float:
+    def seconds(self, payload: Payload) -> float:
         """See `Device.seconds`."""
-        return seconds_of(self.description, envelope)
+        return seconds_of(self.description, payload)
 
-    def set_up_key(self, envelope: Envelope) -> str | None:
+    def set_up_key(self, payload: Payload) -> str | None:
         """See `Device.set_up_key`."""
-        return set_up_key_of(envelope)
+        return set_up_key_of(payload)
 
     async def state(self) -> str:
         """See `Device.state`."""
@@ -118,11 +119,11 @@ class EmulatedDevice:
 
     # Tasks
 
-    async def start(self, token: str, envelope: Envelope) -> str:
+    async def start(self, token: str, payload: Payload) -> str:
         """See `Device.start`. A device that is offline or in error raises `Unreachable`."""
         if token in self._tokens:
             return self._tokens[token]
-        self.check(envelope)
+        self.check(payload)
         if self._set_state in ("offline", "error"):
             raise Unreachable(f"{self.description.name} is in state {self._set_state}")
         attempt = self._attempts.get(token, 0)
@@ -131,7 +132,7 @@ class EmulatedDevice:
             self._attempts[token] = attempt + 1
         if fault == "refuse":
             raise Unreachable(f"{self.description.name} does not answer")
-        task = _Task(f"{self.description.name}:{token}", token, envelope, fault)
+        task = _Task(f"{self.description.name}:{token}", token, payload, fault)
         self._tasks[task.id] = task
         self._tokens[token] = task.id
         self._queue.append(task)
@@ -201,7 +202,7 @@ class EmulatedDevice:
                 return
             task = self._queue.popleft()
             if self._takes_no_time(task):
-                task.answer = task.envelope.text
+                task.answer = task.payload.text
                 self._finish(task, Status("done", billed_s=0.0))
                 continue
             self._busy[task.id] = None
@@ -210,18 +211,18 @@ class EmulatedDevice:
 
     def _takes_no_time(self, task: _Task) -> bool:
         """A delay of zero seconds is over at once, for benchmarks: no timer, no process."""
-        return task.envelope.kind == "delay" and task.envelope.seconds == 0 and task.fault in (None, "lost")
+        return task.payload.kind == "delay" and task.payload.seconds == 0 and task.fault in (None, "lost")
 
     async def _execute(self, task: _Task) -> None:
         loop = asyncio.get_running_loop()
         task.began_s = loop.time()
-        whole_s = self.seconds(task.envelope)
-        set_up_s = min(self.description.set_up_s, whole_s) if task.envelope.kind != "delay" else 0.0
-        key = self.set_up_key(task.envelope)
+        whole_s = self.seconds(task.payload)
+        set_up_s = min(self.description.set_up_s, whole_s) if task.payload.kind != "delay" else 0.0
+        key = self.set_up_key(task.payload)
         if self.description.set_up_shared and key is not None and key == self._last_set_up:
             whole_s, set_up_s = whole_s - set_up_s, 0.0
         self._last_set_up = key
-        solving = None if task.envelope.kind == "delay" else asyncio.create_task(self._solve(task))
+        solving = None if task.payload.kind == "delay" else asyncio.create_task(self._solve(task))
         status = Status("done", billed_s=whole_s)
         try:
             if set_up_s > 0:
@@ -233,8 +234,8 @@ class EmulatedDevice:
                 status = Status("failed", loop.time() - task.began_s, "the device failed (injected)", fault=True)
             else:
                 on_time = solving is None or solving.done()
-                task.answer = task.envelope.text if solving is None else await solving
-                if not on_time and task.envelope.seconds is not None:  # not as short as the user said
+                task.answer = task.payload.text if solving is None else await solving
+                if not on_time and task.payload.seconds is not None:  # not as short as the user said
                     status = Status("done", billed_s=loop.time() - task.began_s)
         except asyncio.CancelledError:
             status = Status("cancelled", billed_s=loop.time() - task.began_s)
@@ -253,18 +254,18 @@ class EmulatedDevice:
         self._serve()
 
     async def _solve(self, task: _Task) -> Any:
-        envelope = task.envelope
-        seed = envelope.options.get("seed")
+        payload = task.payload
+        seed = payload.options.get("seed")
         if isinstance(seed, bool) or not isinstance(seed, int):
             seed = int.from_bytes(hashlib.sha256(task.token.encode()).digest()[:4], "big")
         request = {
-            "kind": envelope.kind,
-            "shots": envelope.shots,
+            "kind": payload.kind,
+            "shots": payload.shots,
             "seed": seed,
-            "options": envelope.options,
+            "options": payload.options,
             "limits": {name: getattr(self.description, name) for name in LIMITS},
         }
-        return await self._solvers.solve(request, envelope.text, crash=task.fault == "crash")
+        return await self._solvers.solve(request, payload.text, crash=task.fault == "crash")
 
     def _change(self, task: _Task, status: Status) -> None:
         task.status = status
@@ -275,7 +276,7 @@ class EmulatedDevice:
         self._books[task.id] = status.billed_s or 0.0
         self._over.append(task.id)
         self._kept_bytes += len(task.answer or "")
-        task.envelope = Envelope(task.envelope.kind, None)  # large ones are not kept
+        task.payload = Payload(task.payload.kind, None)  # large ones are not kept
         while len(self._over) > KEPT or self._kept_bytes > KEPT_BYTES:
             old = self._tasks[self._over[0]]
             known = old.fetched or (old.status.state != "done" and old.told in FINAL)

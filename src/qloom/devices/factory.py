@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from qloom.devices.base import Description, Device
+from qloom.device import Description, Device
 from qloom.devices.profiles import load_profile
 from qloom.devices.solvers import require
 from qloom.devices.technologies import technology

@@ -14,11 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from qloom.devices.base import Device, Envelope, JsonText, Status, Unreachable
+from qloom.device import Device, Status
 from qloom.devices.child import Child, ChildDied
 from qloom.devices.lend import FEW_ARENAS, command
 from qloom.devices.serve import SLICE_S
-from qloom.errors import InputError
+from qloom.errors import InputError, Unreachable
+from qloom.model import JsonText, Payload
+from qloom.payloads.wire import head_of
 
 
 class ProcessDevice:
@@ -55,29 +57,29 @@ class ProcessDevice:
             start_s=call_s,
         )
 
-    def check(self, envelope: Envelope) -> None:
+    def check(self, payload: Payload) -> None:
         """See `Device.check`."""
-        self._twin.check(envelope)
+        self._twin.check(payload)
 
-    def seconds(self, envelope: Envelope) -> float:
+    def seconds(self, payload: Payload) -> float:
         """See `Device.seconds`."""
-        return self._twin.seconds(envelope)
+        return self._twin.seconds(payload)
 
-    def set_up_key(self, envelope: Envelope) -> str | None:
+    def set_up_key(self, payload: Payload) -> str | None:
         """See `Device.set_up_key`."""
-        return self._twin.set_up_key(envelope)
+        return self._twin.set_up_key(payload)
 
-    async def start(self, token: str, envelope: Envelope) -> str:
+    async def start(self, token: str, payload: Payload) -> str:
         """See `Device.start`."""
-        self.check(envelope)
-        params = {"token": token, "envelope": envelope.head()}
+        self.check(payload)
+        params = {"token": token, "payload": head_of(payload)}
         for attempt in range(self._tries):
             if attempt > 0:
                 known = await self.find(token)  # may raise `CannotTell`
                 if known is not None:
                     return known
             try:
-                return str(await self._once("start", params, attached=envelope.text))
+                return str(await self._once("start", params, attached=payload.text))
             except ChildDied as died:
                 last = died
                 await asyncio.sleep(self._pause_s * 2**attempt)

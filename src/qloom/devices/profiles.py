@@ -7,7 +7,7 @@ import tomllib
 from importlib.resources import files
 from typing import Any
 
-from qloom.devices.base import Description
+from qloom.device import Description
 from qloom.devices.technologies import technology
 from qloom.errors import InputError
 

@@ -15,11 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from qloom.devices.base import CannotTell, Description, Envelope, Status, UnknownTask, Unreachable
-from qloom.devices.check import check_envelope, seconds_of, set_up_key_of
+from qloom.device import Description, Status
+from qloom.devices.check import check_payload, seconds_of, set_up_key_of
 from qloom.devices.resource import open_resource, payload_of, qrmi_module, read_secrets, state_of
 from qloom.devices.tokens import TokenLog
-from qloom.errors import QloomError, QuantumFailed
+from qloom.errors import CannotTell, QloomError, QuantumFailed, UnknownTask, Unreachable
+from qloom.model import Payload
 
 ORDER = ("preparing", "vendor_queued", "executing", "done", "failed", "cancelled")
 FINAL = ORDER[3:]
@@ -67,21 +68,21 @@ class QrmiDevice:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"qrmi-{description.name}")
         self._one_at_a_time = asyncio.Lock()
 
-    def check(self, envelope: Envelope) -> None:
+    def check(self, payload: Payload) -> None:
         """See `Device.check`."""
-        check_envelope(self.description, envelope)
+        check_payload(self.description, payload)
 
-    def seconds(self, envelope: Envelope) -> float:
+    def seconds(self, payload: Payload) -> float:
         """See `Device.seconds`."""
-        return seconds_of(self.description, envelope)
+        return seconds_of(self.description, payload)
 
-    def set_up_key(self, envelope: Envelope) -> str | None:
+    def set_up_key(self, payload: Payload) -> str | None:
         """See `Device.set_up_key`."""
-        return set_up_key_of(envelope)
+        return set_up_key_of(payload)
 
-    async def start(self, token: str, envelope: Envelope) -> str:
+    async def start(self, token: str, payload: Payload) -> str:
         """See `Device.start`. What goes wrong after the hand-over began is `CannotTell`: it may be paid already."""
-        self.check(envelope)
+        self.check(payload)
         module, resource, log = await self._open()
         known = log.find(token)
         if known is not None:
@@ -89,11 +90,11 @@ class QrmiDevice:
         if self._acquire and self._held is None:
             self._held = str(await self._call(resource.acquire))
             os.environ[f"{self._resource_id}_QRMI_JOB_ACQUISITION_TOKEN"] = self._held  # where QRMI looks for it
-        payload = payload_of(module, envelope)
+        given = payload_of(module, payload)
         log.starting(token)
 
         def task_start() -> str:
-            id = str(resource.task_start(payload))
+            id = str(resource.task_start(given))
             log.started(token, id)  # here, in the thread: an answer that comes too late for us is noted all the same
             return id
 

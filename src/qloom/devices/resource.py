@@ -10,8 +10,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from qloom.devices.base import Envelope
 from qloom.errors import InputError
+from qloom.model import Payload
 from qloom.payloads.native import VARIANTS
 
 # as in QRMI's own configuration: name in Python, payloads that such a resource takes
@@ -63,18 +63,19 @@ def read_secrets(path: Path) -> dict[str, str]:
     return values
 
 
-def payload_of(module: Any, envelope: Envelope) -> Any:
+def payload_of(module: Any, payload: Payload) -> Any:
     """What `task_start` takes."""
-    if envelope.kind == "pulser":
-        text = envelope.body if isinstance(envelope.body, str) else json.dumps(envelope.body)
-        return module.Payload.PasqalCloud(sequence=text, job_runs=envelope.shots)
-    if envelope.kind == "openqasm3":
-        texts = envelope.body if isinstance(envelope.body, list) else [envelope.body]
-        pubs = [[text, None, envelope.shots] for text in texts]
-        primitive = {"pubs": pubs, "version": 2, "support_qiskit": False, "shots": envelope.shots, "options": {}}
+    body = payload.value
+    if payload.kind == "pulser":
+        text = body if isinstance(body, str) else json.dumps(body)
+        return module.Payload.PasqalCloud(sequence=text, job_runs=payload.shots)
+    if payload.kind == "openqasm3":
+        texts = body if isinstance(body, list) else [body]
+        pubs = [[text, None, payload.shots] for text in texts]
+        primitive = {"pubs": pubs, "version": 2, "support_qiskit": False, "shots": payload.shots, "options": {}}
         return module.Payload.QiskitPrimitive(input=json.dumps(primitive), program_id="sampler")
-    variant = envelope.body["variant"]
-    fields = dict.fromkeys(VARIANTS[variant]) | {k: v for k, v in envelope.body.items() if k != "variant"}
+    variant = body["variant"]
+    fields = dict.fromkeys(VARIANTS[variant]) | {k: v for k, v in body.items() if k != "variant"}
     return getattr(module.Payload, variant)(**fields)
 
 

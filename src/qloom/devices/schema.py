@@ -8,7 +8,7 @@ import types
 import typing
 from typing import Any
 
-from qloom.devices.base import STATES, Description, Device
+from qloom.device import STATES, Description, Device
 
 SCHEMA_ID = "urn:qloom:schema:device:1"
 MEANINGS = {

@@ -13,10 +13,11 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from qloom.devices.base import Device, Envelope, Status
+from qloom.device import Device, Status
 from qloom.devices.frames import LONGEST, attached_bytes, frame
 from qloom.errors import InputError, QloomError
-from qloom.payloads.envelope import JsonText, json_text
+from qloom.model import JsonText, json_text
+from qloom.payloads.wire import payload_under
 
 SLICE_S = 20.0  # `wait` and `result` answer at least so often, so that the other end can tell waiting from hanging
 
@@ -57,9 +58,7 @@ class Server:
             raise InputError("the device is not open")
         match method:
             case "start":
-                return await self._device.start(
-                    params["token"], Envelope.under(params["envelope"], attached or "null")
-                )
+                return await self._device.start(params["token"], payload_under(params["payload"], attached or "null"))
             case "wait":
                 return await self._slice(method, params["id"], self._device.wait)
             case "find":

@@ -11,8 +11,7 @@ import json
 import os
 from pathlib import Path
 
-from qloom.devices.base import CannotTell
-from qloom.errors import InputError
+from qloom.errors import CannotTell, InputError
 
 
 class TokenLog:

@@ -1,1 +1,1 @@
-"""What may be in an envelope, by its kind: read strictly, in linear time, and without running anything of it."""
+"""What may be in a payload, by its kind: read strictly, in linear time, and without running anything of it."""

@@ -33,7 +33,7 @@ def read_native(body: Any) -> dict[str, Any]:
 def native_work(body: dict[str, Any]) -> tuple[int, int] | None:
     """Circuits and shots of a payload of kind `qrmi`, as the vendor will read them; None if that cannot be told.
 
-    The shots of the envelope do not reach the vendor with such a payload, so they say nothing about its length.
+    The shots of the payload do not reach the vendor with such a payload, so they say nothing about its length.
     """
     if body["variant"] == "PasqalCloud":
         return _work(1, body["job_runs"])

@@ -1,4 +1,4 @@
-"""Pulser's abstract representation in an envelope: its JSON is checked for what a device must know beforehand."""
+"""Pulser's abstract representation in a payload: its JSON is checked for what a device must know beforehand."""
 
 from __future__ import annotations
 

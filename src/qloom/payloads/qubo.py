@@ -1,4 +1,4 @@
-"""QUBOs in an envelope: qloom's own form, or what dimod's `to_serializable` gives. Standard library only."""
+"""QUBOs in a payload: qloom's own form, or what dimod's `to_serializable` gives. Standard library only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Qubo:
 
 
 def read_qubo(body: Any) -> Qubo:
-    """The problem in an envelope's body; raises `PayloadError`."""
+    """The problem in a payload's body; raises `PayloadError`."""
     if not isinstance(body, Mapping):
         raise PayloadError(f"a QUBO cannot be read from a {type(body).__name__}", hint=HINT)
     if body.get("type") == "BinaryQuadraticModel":

@@ -7,9 +7,9 @@ import json
 import time
 from pathlib import Path
 
-from qloom.devices.base import Description, Envelope
+from qloom.device import Description
 from qloom.devices.emulated import EmulatedDevice
-from qloom.payloads.envelope import json_text
+from qloom.model import Payload, json_text
 
 ROOT = Path(__file__).resolve().parents[3]
 QUBO = {"linear": [["a", -1.0], ["b", -2.0]], "quadratic": [["a", "b", 3.0]], "offset": 0.5}
@@ -37,7 +37,7 @@ def delays(**options):
 
 
 def delay(seconds=0.05):
-    return Envelope("delay", None, seconds=seconds)
+    return Payload("delay", None, seconds=seconds)
 
 
 async def answer_of(device, id):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qloom.broker.store.records import envelope_from, envelope_text
+from qloom.broker.store.records import read_payload, stored_payload
 from qloom.errors import PayloadError
-from qloom.payloads.envelope import Envelope
+from qloom.model import JsonText, Payload
 from qloom.payloads.openqasm3 import read_circuit
 
 HEAD = 'OPENQASM 3.0;\ninclude "stdgates.inc";\n'
@@ -78,10 +79,11 @@ def test_no_text_has_more_qubits_for_the_solver_than_for_the_check(middle, end):
     assert (sizes["QubitDeclaration"], sizes["BitType"]) == (found.size, found.bits)
 
 
-def test_an_envelope_is_stored_with_its_body_unread_and_old_ones_are_read():
-    envelope = Envelope("qubo", {"linear": [["a\n", 1.0]]}, 7, None, {"seed": 1})
-    again = envelope_from(envelope_text(envelope))
-    assert again == envelope
-    assert again.facts == envelope.facts
+def test_a_payload_is_stored_with_its_body_unread_and_old_ones_are_read():
+    payload = Payload("qubo", {"linear": [["a\n", 1.0]]}, 7, options={"seed": 1})
+    again = read_payload(stored_payload(payload))
+    assert isinstance(again.body, JsonText)
+    assert replace(again, body=again.value) == payload
+    assert again.facts == payload.facts
     old = {"kind": "qubo", "body": {"linear": [[0, 1.0]]}, "shots": 3, "seconds": None, "options": {}}
-    assert envelope_from(json.dumps(old)) == Envelope(**old)
+    assert read_payload(json.dumps(old)) == Payload(**old)

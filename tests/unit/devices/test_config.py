@@ -7,11 +7,12 @@ import asyncio
 import jsonschema
 import pytest
 
-from qloom.devices.base import STATES, Envelope
+from qloom.device import STATES
 from qloom.devices.factory import KINDS, make_device
 from qloom.devices.profiles import load_profile, profile_names
 from qloom.devices.schema import describe, device_schema, schema_text
 from qloom.errors import InputError, PayloadError
+from qloom.model import Payload
 from tests.unit.devices.examples import QUBO, ROOT
 
 
@@ -38,9 +39,9 @@ def test_the_two_machines_and_what_an_emulator_makes_of_them():
     assert (atoms.qubits, atoms.technology, atoms.local_addressing) == (140, "neutral-atoms", False)
     emulated = make_device({"kind": "annealing", "profile": "leonardo-pasqal"})
     assert emulated.description.qubits == 140
-    assert emulated.seconds(Envelope("qubo", QUBO, shots=100)) == 400
+    assert emulated.seconds(Payload("qubo", QUBO, shots=100)) == 400
     with pytest.raises(PayloadError, match="has 141 variables, leonardo-pasqal takes up to 140"):
-        emulated.check(Envelope("qubo", {"linear": [[i, 1.0] for i in range(141)]}))
+        emulated.check(Payload("qubo", {"linear": [[i, 1.0] for i in range(141)]}))
     twice = {"kind": "process", "device": {"kind": "qaoa", "profile": "leonardo-iqm"}}
     assert make_device(twice).description.qubits == 20  # what it can hold, not what the machine has
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from qloom.devices.base import Envelope, UnknownTask, Unreachable
 from qloom.devices.factory import make_device
 from qloom.devices.faults import Faults
 from qloom.devices.solvers import solve
 from qloom.devices.windows import Window, left_s, window_from
-from qloom.errors import InputError, QuantumFailed
+from qloom.errors import InputError, QuantumFailed, UnknownTask, Unreachable
+from qloom.model import Payload
 from qloom.worlds.execution import anneal
 from tests.unit.devices.examples import BELL, QUBO, answer_of, delay, delays, finish, gone, sequence
 
@@ -26,16 +26,16 @@ from tests.unit.devices.examples import BELL, QUBO, answer_of, delay, delays, fi
 def test_a_token_starts_one_task_and_states_come_in_order():
     async def go():
         device = make_device({"kind": "annealing", "set_up_s": 0.05, "per_shot_s": 0.0005})
-        envelope = Envelope("qubo", QUBO, shots=100, options={"seed": 7})
+        payload = Payload("qubo", QUBO, shots=100, options={"seed": 7})
         before = time.monotonic()
-        id = await device.start("one", envelope)
-        assert await device.start("one", envelope) == id
+        id = await device.start("one", payload)
+        assert await device.start("one", payload) == id
         assert await device.find("one") == id
         assert await device.find("two") is None
         states, status = await finish(device, id)
         assert [state for state in states if state != "vendor_queued"] == ["preparing", "executing", "done"]
         assert time.monotonic() - before >= 0.1
-        assert status.billed_s == pytest.approx(0.1) == device.seconds(envelope)
+        assert status.billed_s == pytest.approx(0.1) == device.seconds(payload)
         assert await device.tasks() == {id: status.billed_s}
         answer = await answer_of(device, id)
         assert await device.wait(id) == status  # final: told as often as it is asked
@@ -85,7 +85,7 @@ def test_a_stopped_task_takes_its_solver_with_it_and_the_device_goes_on():
         device = make_device({"kind": "annealing"})
         heavy = {"linear": [[i, -1.0] for i in range(1500)], "offset": 0.0,
                  "quadratic": [[i, i - j, 1.0] for i in range(1500) for j in range(1, min(i, 40))]}  # fmt: skip
-        id = await device.start("heavy", Envelope("qubo", heavy, shots=100_000))
+        id = await device.start("heavy", Payload("qubo", heavy, shots=100_000))
         ticks = 0
         while not (children := Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()):
             await asyncio.sleep(0.01)
@@ -96,7 +96,7 @@ def test_a_stopped_task_takes_its_solver_with_it_and_the_device_goes_on():
         await device.stop(id)
         assert (await device.wait(id)).state == "cancelled"
         assert all(gone(int(pid)) for pid in children)
-        _, status = await finish(device, await device.start("next", Envelope("qubo", QUBO, shots=5)))
+        _, status = await finish(device, await device.start("next", Payload("qubo", QUBO, shots=5)))
         assert status.state == "done"
         await device.close()
 
@@ -106,14 +106,14 @@ def test_a_stopped_task_takes_its_solver_with_it_and_the_device_goes_on():
 def test_a_solver_that_crashes_is_the_devices_fault_and_one_that_takes_too_long_too():
     async def go():
         device = make_device({"kind": "annealing", "faults": {"script": {"bad": "crash"}}})
-        _, status = await finish(device, await device.start("bad", Envelope("qubo", QUBO)))
+        _, status = await finish(device, await device.start("bad", Payload("qubo", QUBO)))
         assert (status.state, status.fault) == ("failed", True)
         assert "solver ended" in status.error
-        _, status = await finish(device, await device.start("good", Envelope("qubo", QUBO)))
+        _, status = await finish(device, await device.start("good", Payload("qubo", QUBO)))
         assert status.state == "done"
         await device.close()
         hasty = make_device({"kind": "annealing", "solver_time_limit_s": 0.001})
-        _, status = await finish(hasty, await hasty.start("slow", Envelope("qubo", QUBO)))
+        _, status = await finish(hasty, await hasty.start("slow", Payload("qubo", QUBO)))
         assert (status.state, status.fault) == ("failed", True)
         assert "within 0.001 s" in status.error
         await hasty.close()
@@ -123,12 +123,12 @@ def test_a_solver_that_crashes_is_the_devices_fault_and_one_that_takes_too_long_
 
 BROKER = """
 import asyncio, sys
-from qloom.devices.base import Envelope
+from qloom.model import Payload
 from qloom.devices.factory import make_device
 
 async def go():
     device = make_device({"kind": "annealing"})
-    await device.start("t", Envelope("qubo", {"linear": [["a", 1.0]]}, seconds=60.0))
+    await device.start("t", Payload("qubo", {"linear": [["a", 1.0]]}, seconds=60.0))
     await asyncio.sleep(0.5)
     print("up", flush=True)
     await asyncio.sleep(60)
@@ -253,8 +253,8 @@ def test_a_shared_set_up_is_paid_once():
         other = {**QUBO, "offset": 1.0}
         billed = []
         for number, body in enumerate((QUBO, QUBO, other, QUBO)):
-            envelope = Envelope("qubo", body, shots=3)
-            billed.append((await finish(device, await device.start(str(number), envelope)))[1].billed_s)
+            payload = Payload("qubo", body, shots=3)
+            billed.append((await finish(device, await device.start(str(number), payload)))[1].billed_s)
         assert billed == pytest.approx([0.05, 0, 0.05, 0.05])
         await device.close()
 
@@ -264,12 +264,12 @@ def test_a_shared_set_up_is_paid_once():
 def test_set_up_keys_tell_the_same_register_and_the_same_circuit():
     device = make_device({"kind": "annealing"})
     rx = BELL.replace("h q[0]", "rx(0.1) q[0]")
-    assert device.set_up_key(Envelope("openqasm3", rx)) == device.set_up_key(
-        Envelope("openqasm3", rx.replace("0.1", "0.2"))
+    assert device.set_up_key(Payload("openqasm3", rx)) == device.set_up_key(
+        Payload("openqasm3", rx.replace("0.1", "0.2"))
     )
-    assert device.set_up_key(Envelope("openqasm3", rx)) != device.set_up_key(Envelope("openqasm3", BELL))
-    assert device.set_up_key(Envelope("pulser", sequence())) == device.set_up_key(
-        Envelope("pulser", sequence(name="another"))
+    assert device.set_up_key(Payload("openqasm3", rx)) != device.set_up_key(Payload("openqasm3", BELL))
+    assert device.set_up_key(Payload("pulser", sequence())) == device.set_up_key(
+        Payload("pulser", sequence(name="another"))
     )
-    assert device.set_up_key(Envelope("pulser", sequence())) != device.set_up_key(Envelope("pulser", sequence(3)))
+    assert device.set_up_key(Payload("pulser", sequence())) != device.set_up_key(Payload("pulser", sequence(3)))
     assert device.set_up_key(delay()) is None

@@ -10,77 +10,76 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qloom.devices.base import Description, Envelope
-from qloom.devices.check import check_envelope
+from qloom.device import Description
+from qloom.devices.check import check_payload
 from qloom.errors import PayloadError
+from qloom.model import Payload
 from qloom.payloads.openqasm3 import read_circuit
 from tests.unit.devices.examples import BELL, QUBO, sequence
 
 SMALL = Description("small", "superconducting", 2, ("qubo", "openqasm3", "pulser", "delay"), local_addressing=False)
 THREE = {"linear": [[i, 1.0] for i in range(3)]}
 REFUSED = [
-    (Envelope("pickle", b""), "takes qubo, openqasm3, pulser, delay, not 'pickle'"),
-    (Envelope("qubo", THREE), "the QUBO has 3 variables, small takes up to 2"),
-    (Envelope("qubo", QUBO), "different linear biases, and small has no local addressing"),
-    (Envelope("qubo", {"linear": [["a", float("nan")]]}), 'bias of "a" must be finite'),
-    (Envelope("qubo", {"linear": [["a", 10**400]]}), "finite"),
-    (Envelope("qubo", {"linear": [["a", True]]}), "must be a number, not bool"),
-    (Envelope("qubo", {"linear": [["a", 1.0], ["a", 2.0]]}), "two linear biases"),
-    (Envelope("qubo", {"linear": [["a", 1.0]], "quadratic": [["a", "b", 1.0]]}), '"b" has no linear bias'),
-    (Envelope("qubo", {"linear": [["a", 1.0]], "quadratic": [["a", "a", 1.0]]}), "needs two variables"),
-    (Envelope("qubo", {"linear": [["a", 1.0]], "extra": 1}), "no part 'extra'"),
-    (Envelope("qubo", {}), "at least one variable"),
-    (Envelope("qubo", [1]), "cannot be read from a list"),
-    (Envelope("qubo", QUBO, shots=0), "shots must be"),
-    (Envelope("qubo", QUBO, shots=10**9), "1000000000 shots, small takes up to 100000"),
-    (Envelope("qubo", QUBO, seconds=float("inf")), "cannot take inf seconds"),
-    (Envelope("delay", None), "must say its seconds"),
-    (Envelope("openqasm3", BELL.replace("[2]", "[3]")), "the circuit has 3 qubits, small takes up to 2"),
-    (Envelope("openqasm3", "OPENQASM 2.0; qreg q[2];"), "OpenQASM 2, not 3"),
-    (Envelope("openqasm3", "h q;"), "does not begin with OPENQASM 3.0;"),
+    (Payload("pickle", b""), "takes qubo, openqasm3, pulser, delay, not 'pickle'"),
+    (Payload("qubo", THREE), "the QUBO has 3 variables, small takes up to 2"),
+    (Payload("qubo", QUBO), "different linear biases, and small has no local addressing"),
+    (Payload("qubo", {"linear": [["a", float("nan")]]}), 'bias of "a" must be finite'),
+    (Payload("qubo", {"linear": [["a", 10**400]]}), "finite"),
+    (Payload("qubo", {"linear": [["a", True]]}), "must be a number, not bool"),
+    (Payload("qubo", {"linear": [["a", 1.0], ["a", 2.0]]}), "two linear biases"),
+    (Payload("qubo", {"linear": [["a", 1.0]], "quadratic": [["a", "b", 1.0]]}), '"b" has no linear bias'),
+    (Payload("qubo", {"linear": [["a", 1.0]], "quadratic": [["a", "a", 1.0]]}), "needs two variables"),
+    (Payload("qubo", {"linear": [["a", 1.0]], "extra": 1}), "no part 'extra'"),
+    (Payload("qubo", {}), "at least one variable"),
+    (Payload("qubo", [1]), "cannot be read from a list"),
+    (Payload("qubo", QUBO, shots=0), "shots must be"),
+    (Payload("qubo", QUBO, shots=10**9), "1000000000 shots, small takes up to 100000"),
+    (Payload("qubo", QUBO, seconds=float("inf")), "cannot take inf seconds"),
+    (Payload("delay", None), "must say its seconds"),
+    (Payload("openqasm3", BELL.replace("[2]", "[3]")), "the circuit has 3 qubits, small takes up to 2"),
+    (Payload("openqasm3", "OPENQASM 2.0; qreg q[2];"), "OpenQASM 2, not 3"),
+    (Payload("openqasm3", "h q;"), "does not begin with OPENQASM 3.0;"),
     (
-        Envelope("openqasm3", BELL.replace("stdgates.inc", "/etc/passwd")),
+        Payload("openqasm3", BELL.replace("stdgates.inc", "/etc/passwd")),
         "only stdgates.inc can be included (line 2)",
     ),
-    (Envelope("openqasm3", BELL.replace("h q[0]", "hh q[0]")), "no gate 'hh' (line 5)"),
-    (Envelope("openqasm3", BELL.replace("h q[0]", "h q[7]")), "q[7] is used, but q has 2 (line 5)"),
-    (Envelope("openqasm3", BELL.replace("h q[0]", "h q[0")), "has a ["),
-    (Envelope("openqasm3", BELL.replace("h q[0];", "h q[0]);")), "has a ) too many"),
-    (Envelope("openqasm3", BELL.replace("c = measure q;", "")), "measures nothing"),
-    (Envelope("openqasm3", BELL + "extern f(int) -> int;"), "extern is not taken"),
-    (Envelope("openqasm3", BELL + "x q[0]"), "ends within a statement"),
-    (Envelope("openqasm3", BELL + "/* x"), "ends within a comment"),
-    (Envelope("openqasm3", "OPENQASM 3.0; bit c;"), "declares no qubits"),
-    (Envelope("openqasm3", "OPENQASM 3.0; qubit[n] q;"), "size of register q"),
-    (Envelope("openqasm3", 5), "is text, or a list of texts"),
-    (Envelope("openqasm3", []), "is text, or a list of texts"),
-    (Envelope("pulser", "{"), "is not JSON"),
-    (Envelope("pulser", {"version": "1"}), "has no 'name'"),
-    (Envelope("pulser", sequence(3)), "the Pulser sequence has 3 atoms, small takes up to 2"),
-    (Envelope("pulser", sequence(version="7")), "version '7', not 1"),
-    (Envelope("pulser", sequence(register=[])), "has no atoms"),
-    (Envelope("pulser", sequence(register=[{"name": "a", "x": float("nan"), "y": 0}])), "finite number"),
-    (Envelope("pulser", sequence(register=[{"name": "a", "x": 1, "y": 0}] * 2)), "two atoms of one name"),
-    (Envelope("pulser", sequence(variables={"t": {}})), "open variables: t"),
-    (Envelope("pulser", sequence(measurement=None)), "measures nothing"),
-    (Envelope("pulser", sequence(channel="rydberg_local")), "(channel rydberg_local), and small has no local"),
-    (Envelope("pulser", sequence(operations=[{"op": "add_dmm_detuning"}])), "(operation add_dmm_detuning)"),
-    (Envelope("pulser", sequence(operations=[7])), "operation without 'op'"),
+    (Payload("openqasm3", BELL.replace("h q[0]", "hh q[0]")), "no gate 'hh' (line 5)"),
+    (Payload("openqasm3", BELL.replace("h q[0]", "h q[7]")), "q[7] is used, but q has 2 (line 5)"),
+    (Payload("openqasm3", BELL.replace("h q[0]", "h q[0")), "has a ["),
+    (Payload("openqasm3", BELL.replace("h q[0];", "h q[0]);")), "has a ) too many"),
+    (Payload("openqasm3", BELL.replace("c = measure q;", "")), "measures nothing"),
+    (Payload("openqasm3", BELL + "extern f(int) -> int;"), "extern is not taken"),
+    (Payload("openqasm3", BELL + "x q[0]"), "ends within a statement"),
+    (Payload("openqasm3", BELL + "/* x"), "ends within a comment"),
+    (Payload("openqasm3", "OPENQASM 3.0; bit c;"), "declares no qubits"),
+    (Payload("openqasm3", "OPENQASM 3.0; qubit[n] q;"), "size of register q"),
+    (Payload("openqasm3", 5), "is text, or a list of texts"),
+    (Payload("openqasm3", []), "is text, or a list of texts"),
+    (Payload("pulser", "{"), "is not JSON"),
+    (Payload("pulser", {"version": "1"}), "has no 'name'"),
+    (Payload("pulser", sequence(3)), "the Pulser sequence has 3 atoms, small takes up to 2"),
+    (Payload("pulser", sequence(version="7")), "version '7', not 1"),
+    (Payload("pulser", sequence(register=[])), "has no atoms"),
+    (Payload("pulser", sequence(register=[{"name": "a", "x": float("nan"), "y": 0}])), "finite number"),
+    (Payload("pulser", sequence(register=[{"name": "a", "x": 1, "y": 0}] * 2)), "two atoms of one name"),
+    (Payload("pulser", sequence(variables={"t": {}})), "open variables: t"),
+    (Payload("pulser", sequence(measurement=None)), "measures nothing"),
+    (Payload("pulser", sequence(channel="rydberg_local")), "(channel rydberg_local), and small has no local"),
+    (Payload("pulser", sequence(operations=[{"op": "add_dmm_detuning"}])), "(operation add_dmm_detuning)"),
+    (Payload("pulser", sequence(operations=[7])), "operation without 'op'"),
 ]
 
 
-@pytest.mark.parametrize(("envelope", "reason"), REFUSED, ids=lambda value: str(value)[:40])
-def test_what_a_device_cannot_take_is_refused_with_the_reason(envelope, reason):
+@pytest.mark.parametrize(("payload", "reason"), REFUSED, ids=lambda value: str(value)[:40])
+def test_what_a_device_cannot_take_is_refused_with_the_reason(payload, reason):
     with pytest.raises(PayloadError) as refused:
-        check_envelope(SMALL, envelope)
+        check_payload(SMALL, payload)
     assert reason in refused.value.message
     assert "\n" not in str(refused.value)
 
 
 def test_what_a_device_can_take_is_taken():
-    check_envelope(
-        SMALL, Envelope("qubo", {"linear": [[[1, 2], 1.0], [None, 1.0]], "quadratic": [[None, [1, 2], 2]]})
-    )
+    check_payload(SMALL, Payload("qubo", {"linear": [[[1, 2], 1.0], [None, 1.0]], "quadratic": [[None, [1, 2], 2]]}))
     for text in (
         BELL,
         "OPENQASM 3;qubit a;qubit b;bit c;ctrl @ x a, b;c = measure a;",
@@ -90,8 +89,8 @@ def test_what_a_device_can_take_is_taken():
         "measure q -> c; // the end",
         "OPENQASM 3.0; bit[2] c; rz(0.1) $0; c[0] = measure $1;",
     ):
-        check_envelope(SMALL, Envelope("openqasm3", text))
-    check_envelope(SMALL, Envelope("pulser", json.dumps(sequence())))
+        check_payload(SMALL, Payload("openqasm3", text))
+    check_payload(SMALL, Payload("pulser", json.dumps(sequence())))
 
 
 json_values = st.recursive(
@@ -111,7 +110,7 @@ broken = st.builds(
 @given(st.sampled_from(["qubo", "openqasm3", "pulser"]), json_values | named | broken)
 def test_fuzzed_payloads_are_taken_or_refused_and_nothing_else(kind, body):
     try:
-        check_envelope(SMALL, Envelope(kind, body))
+        check_payload(SMALL, Payload(kind, body))
     except PayloadError:
         pass
 

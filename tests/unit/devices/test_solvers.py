@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qloom.devices.base import Envelope
-from qloom.devices.check import check_envelope
+from qloom.devices.check import check_payload
 from qloom.devices.factory import make_device
 from qloom.devices.profiles import load_profile
 from qloom.devices.solvers import exact, solve
 from qloom.errors import PayloadError
+from qloom.model import Payload
 from qloom.payloads.openqasm3 import read_circuit
 from qloom.payloads.qubo import read_qubo
 from tests.unit.devices.examples import BELL, answer_of, finish, sequence
@@ -86,7 +86,7 @@ def test_qaoa_runs_circuits_and_qubos():
 
     async def go():
         device = make_device({"kind": "qaoa", "set_up_s": 0, "per_shot_s": 0})
-        two = Envelope("openqasm3", [BELL, BELL], shots=200, options={"seed": 1})
+        two = Payload("openqasm3", [BELL, BELL], shots=200, options={"seed": 1})
         id = await device.start("bell", two)
         _, status = await finish(device, id)
         assert status.state == "done", status
@@ -97,12 +97,12 @@ def test_qaoa_runs_circuits_and_qubos():
         size = 6
         body = {"linear": [[f"v{i}", -1.0 - i / 10] for i in range(size)], "offset": 0.0,
                 "quadratic": [[f"v{i}", f"v{i + 1}", 3.0] for i in range(size - 1)]}  # fmt: skip
-        id = await device.start("qubo", Envelope("qubo", body, shots=500))
+        id = await device.start("qubo", Payload("qubo", body, shots=500))
         assert (await finish(device, id))[1].state == "done"
         best = exact.solve({"kind": "qubo", "body": body, "shots": 1})
         answer = await answer_of(device, id)
         assert answer["energy"] == pytest.approx(best["energy"])
-        id = await device.start("bad", Envelope("openqasm3", BELL.replace("cx q[0], q[1]", "cx q[0]")))
+        id = await device.start("bad", Payload("openqasm3", BELL.replace("cx q[0], q[1]", "cx q[0]")))
         _, status = await finish(device, id)
         assert (status.state, status.fault) == ("failed", False)
         assert "cannot be read" in status.error
@@ -136,7 +136,7 @@ def test_pulser_runs_sequences():
         half_turn = sequence(2)
         half_turn["operations"][0]["amplitude"]["value"] = 3.1415926 / 0.5
         half_turn["register"][1]["x"] = 40.0  # too far apart to block each other: both are excited
-        id = await device.start("pi", Envelope("pulser", half_turn, shots=100))
+        id = await device.start("pi", Payload("pulser", half_turn, shots=100))
         _, status = await finish(device, id)
         assert status.state == "done", status
         answer = await answer_of(device, id)
@@ -144,7 +144,7 @@ def test_pulser_runs_sequences():
         assert answer["counts"]["11"] > 90
         blocked = sequence(2)
         blocked["operations"][0]["amplitude"]["value"] = 3.1415926 / 0.5
-        id = await device.start("blocked", Envelope("pulser", json.dumps(blocked), shots=100))
+        id = await device.start("blocked", Payload("pulser", json.dumps(blocked), shots=100))
         assert (await finish(device, id))[1].state == "done"
         assert (await answer_of(device, id))["counts"].get("11", 0) < 5
         await device.close()
@@ -163,9 +163,9 @@ def test_pulser_writes_sequences_that_pass_and_shows_what_is_local():
             written.config_detuning_map(register.define_detuning_map({"q0": 0.3, "q1": 0.7}), "dmm_0")
         written.add(pulser.Pulse.ConstantPulse(500, 3.0, 0.0, 0.0), "g")
         written.measure("ground-rydberg")
-        envelope = Envelope("pulser", written.to_abstract_repr())
+        payload = Payload("pulser", written.to_abstract_repr())
         if local:
             with pytest.raises(PayloadError, match="no local addressing"):
-                check_envelope(device, envelope)
+                check_payload(device, payload)
         else:
-            check_envelope(device, envelope)
+            check_payload(device, payload)

@@ -11,15 +11,15 @@ import sys
 
 import pytest
 
-from qloom.devices.base import CannotTell, Envelope, UnknownTask, Unreachable
 from qloom.devices.factory import make_device
 from qloom.devices.lend import command
 from qloom.devices.solvers import solve
 from qloom.devices.tokens import TokenLog
-from qloom.errors import InputError, PayloadError, QuantumFailed
+from qloom.errors import CannotTell, InputError, PayloadError, QuantumFailed, UnknownTask, Unreachable
+from qloom.model import Payload
 from tests.unit.devices.examples import BELL, QUBO, answer_of, finish, gone, sequence
 
-PULSES = Envelope("pulser", sequence(), shots=30)
+PULSES = Payload("pulser", sequence(), shots=30)
 either = pytest.mark.parametrize("in_process", [True, False], ids=["here", "process"])
 
 
@@ -48,7 +48,7 @@ def test_a_vendors_task_from_start_to_result(vendor, in_process):
         await device.close()
         assert not (vendor.folder / "held").exists()
         with pytest.raises(PayloadError):
-            await device.start("three", Envelope("qubo", QUBO))
+            await device.start("three", Payload("qubo", QUBO))
 
     asyncio.run(go())
     assert vendor.tasks() == ["task-1", "task-2"]
@@ -175,7 +175,7 @@ def test_a_process_that_always_dies_or_hangs_is_given_up(vendor):
                               "pause_s": 0.01})  # fmt: skip
         assert await broken.state() == "error"
         with pytest.raises(Unreachable):
-            await broken.start("t", Envelope("qubo", QUBO))
+            await broken.start("t", Payload("qubo", QUBO))
         await broken.close()
         silent = make_device({"kind": "process", "device": {"kind": "annealing"}, "python": "/bin/cat", "tries": 1})
         assert await silent.state() == "error"
@@ -229,13 +229,13 @@ def test_native_payloads_reach_the_vendor_as_they_are(vendor):
     async def go():
         device = vendor.device(type="iqm-server", in_process=True)
         body = {"variant": "IQMServer", "iqmjson": "{}", "job_type": "circuit"}
-        await device.start("one", Envelope("qrmi", body))
+        await device.start("one", Payload("qrmi", body))
         for wrong in ({}, {"variant": "X"}, {**body, "more": 1}, {"variant": "IQMServer", "iqmjson": "{}"}):
             with pytest.raises(PayloadError):
-                device.check(Envelope("qrmi", wrong))
+                device.check(Payload("qrmi", wrong))
         await device.close()
         ibm = vendor.device(type="ibm-quantum-system", in_process=True)
-        await ibm.start("two", Envelope("openqasm3", BELL, shots=9))
+        await ibm.start("two", Payload("openqasm3", BELL, shots=9))
         await ibm.close()
 
     asyncio.run(go())
@@ -261,9 +261,9 @@ def test_the_stand_in_has_the_calls_of_the_real_package():
         "done",
     ]
     assert payload_of(qrmi, PULSES).job_runs == 30
-    assert payload_of(qrmi, Envelope("openqasm3", BELL)).program_id == "sampler"
+    assert payload_of(qrmi, Payload("openqasm3", BELL)).program_id == "sampler"
     native = {"variant": "IQMServer", "iqmjson": "{}", "job_type": "circuit"}
-    assert payload_of(qrmi, Envelope("qrmi", native)).job_type == "circuit"
+    assert payload_of(qrmi, Payload("qrmi", native)).job_type == "circuit"
 
 
 def test_the_real_package_without_its_settings_is_a_device_in_error(tmp_path):
@@ -283,7 +283,7 @@ def test_the_real_package_without_its_settings_is_a_device_in_error(tmp_path):
 def test_any_device_can_have_a_process_of_its_own():
     async def go():
         device = make_device({"kind": "process", "name": "apart", "device": {"kind": "annealing", "set_up_s": 0.01}})
-        id = await device.start("one", Envelope("qubo", QUBO, shots=10, options={"seed": 3}))
+        id = await device.start("one", Payload("qubo", QUBO, shots=10, options={"seed": 3}))
         _, status = await finish(device, id)
         assert status.state == "done", status
         answer = await answer_of(device, id)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
 from qloom.broker.store.records import Order
-from qloom.devices.base import Envelope
+from qloom.model import Payload
 
 
 def _plain(text: str) -> str:
@@ -29,7 +29,7 @@ class Form(BaseModel):
 
 
 class TaskForm(Form):
-    """A task: a payload in its tagged envelope, and where and for whom it is to run."""
+    """A task: a payload, and where and for whom it is to run."""
 
     kind: Name = Field(description="What the body is: qubo, openqasm3, pulser, as the device says.")
     body: JsonValue
@@ -60,7 +60,7 @@ class TaskForm(Form):
         """As the broker takes it."""
         given: dict[str, Any] = self.model_dump(exclude={"body"})  # a dump would copy it, value by value
         part = {name: given.pop(name) for name in ("kind", "shots", "seconds", "options")}
-        return Order(Envelope(body=self.body, **part), **{**given, "devices": tuple(given["devices"])})
+        return Order(Payload(body=self.body, **part), **{**given, "devices": tuple(given["devices"])})
 
 
 class SessionForm(Form):

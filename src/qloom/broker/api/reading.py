@@ -23,7 +23,7 @@ from qloom.devices.child import Child, ChildDied, OutOfCpuTime
 from qloom.devices.frames import answer_frames, frame
 from qloom.devices.lend import ONE_THREAD, allow_cpu, command
 from qloom.errors import PayloadError, QloomError
-from qloom.payloads.envelope import Envelope
+from qloom.payloads.wire import head_of, payload_under
 
 SMALL = 8192  # bytes: read within some milliseconds, whatever they are
 HANGS_S = 600.0  # of wall-clock time: only for a process that is stuck
@@ -107,8 +107,8 @@ class ReaderPool:
             raise PayloadError(message, hint="send a smaller one") from None
         if "wrong" in answer:
             raise WrongForm(answer["wrong"], place=tuple(answer["place"]))
-        envelope = Envelope.under(answer["envelope"], text)
-        return Order(envelope, **answer["order"], known_digest=answer["digest"])
+        payload = payload_under(answer["payload"], text)
+        return Order(payload, **answer["order"], known_digest=answer["digest"])
 
     async def _turn(self, user: str) -> Child:
         """A process; who has none waiting goes before who has many."""
@@ -158,9 +158,9 @@ def _answer(request: dict[str, Any], body: bytes) -> bytes:
     try:
         allow_cpu(request["params"]["cpu_s"])
         order = read_order(body, request["params"]["key"])
-        own = {name: value for name, value in vars(order).items() if name not in ("envelope", "known_digest")}
-        answer = {"order": own, "envelope": order.envelope.head(), "digest": order.digest()}
-        return frame({**head, "answer": answer}, order.envelope.text)
+        own = {name: value for name, value in vars(order).items() if name not in ("payload", "known_digest")}
+        answer = {"order": own, "payload": head_of(order.payload), "digest": order.digest()}
+        return frame({**head, "answer": answer}, order.payload.text)
     except WrongForm as error:
         return frame({**head, "answer": {"wrong": error.message, "place": error.place}}, "null")
     except QloomError as error:

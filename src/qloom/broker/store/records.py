@@ -13,9 +13,9 @@ from qloom.broker.problems import Forbidden
 from qloom.broker.queue.events import SessionRequested, Submitted
 from qloom.broker.queue.lines import NOTHING, Counted
 from qloom.broker.queue.state import KnownSession, KnownTask
-from qloom.devices.base import Envelope
 from qloom.errors import InputError
-from qloom.model import QpuHold
+from qloom.model import Payload, QpuHold
+from qloom.payloads.wire import head_of, payload_under
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ ANY_DEVICE = "*"
 class Order:
     """A task as it is asked for."""
 
-    envelope: Envelope
+    payload: Payload
     device: str | None = None
     project: str | None = None
     session: str | None = None
@@ -80,24 +80,25 @@ class Order:
         """What a key stands for, in whichever session and Slurm job: a run that was resumed has others."""
         if self.known_digest:
             return self.known_digest
-        given = self.envelope
-        envelope = {name: getattr(given, name) for name in ("kind", "body", "shots", "seconds", "options")}
-        own = {name: value for name, value in vars(self).items() if name not in ("known_digest", "slurm_job")}
-        whole = {**own, "session": None, "envelope": envelope}
+        given = self.payload
+        payload = {name: getattr(given, name) for name in ("kind", "shots", "seconds", "options")}
+        left_out = ("payload", "known_digest", "slurm_job")
+        own = {name: value for name, value in vars(self).items() if name not in left_out}
+        whole = {**own, "session": None, "envelope": {**payload, "body": given.value}}
         if not self.devices:
             del whole["devices"]  # keys of brokers that knew nothing of it go on to hold
         return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def envelope_text(envelope: Envelope) -> str:
+def stored_payload(payload: Payload) -> str:
     """As the store keeps it: a line for the head, and behind it the body."""
-    return f"{json.dumps(envelope.head(), allow_nan=False)}\n{envelope.text}"
+    return f"{json.dumps(head_of(payload), allow_nan=False)}\n{payload.text}"
 
 
-def envelope_from(text: str) -> Envelope:
-    """As it was; the body stays unread. Before there were heads, an envelope was one line."""
+def read_payload(text: str) -> Payload:
+    """As it was; the body stays unread. Before there were heads, a payload was one line."""
     head, line_break, body = text.partition("\n")
-    return Envelope.under(json.loads(head), body) if line_break else Envelope(**json.loads(text))
+    return payload_under(json.loads(head), body) if line_break else Payload(**json.loads(text))
 
 
 @dataclass(eq=False)

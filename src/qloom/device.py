@@ -9,11 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from qloom.errors import QuantumFailed
-from qloom.payloads.envelope import Envelope, Facts, JsonText
+from qloom.model import Payload
 
-__all__ = ["AVAILABLE", "STATES", "CannotTell", "Description", "Device", "Envelope", "Facts", "JsonText", "Status",
-           "UnknownTask", "Unreachable"]  # fmt: skip
 STATES = ("idle", "busy", "calibration", "maintenance", "error", "offline")
 AVAILABLE = ("idle", "busy")
 
@@ -58,36 +55,24 @@ class Status:
     fault: bool = False  # the device's fault rather than the task's: it may be tried again
 
 
-class UnknownTask(QuantumFailed):
-    """The device does not have this task."""
-
-
-class CannotTell(QuantumFailed):
-    """The device has no way to say whether it was given a task."""
-
-
-class Unreachable(QuantumFailed):
-    """The device does not answer now; later it may. Whether it was given a task is for `find` to say."""
-
-
 class Device(Protocol):
     """A QPU behind the broker."""
 
     description: Description
 
-    def check(self, envelope: Envelope) -> None:
+    def check(self, payload: Payload) -> None:
         """Raise `PayloadError` for a payload that this device cannot take, with both sizes if it is too large."""
 
-    def seconds(self, envelope: Envelope) -> float:
+    def seconds(self, payload: Payload) -> float:
         """How long a payload is expected to take, set-up included: what is admitted and reserved for it.
 
         A user's word counts only if the device itself keeps to it, as an emulated one does.
         """
 
-    def set_up_key(self, envelope: Envelope) -> str | None:
+    def set_up_key(self, payload: Payload) -> str | None:
         """Payloads with the same key need one set-up only: the same register, the same circuit."""
 
-    async def start(self, token: str, envelope: Envelope) -> str:
+    async def start(self, token: str, payload: Payload) -> str:
         """Hand a task over; returns the device's own id for it. The same token gives the same id."""
 
     async def find(self, token: str) -> str | None:

@@ -1,13 +1,18 @@
-"""Reads a body once, for what every check needs to know of it. May be run in a process with limits."""
+"""A payload on its way: a small head that everybody reads, and a body that only those who need it read.
+
+The body travels as text, so that the broker's event loop forwards it without reading it. What the queue and the
+devices have to know of it are its facts: found once, in a process with limits if the body is large.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from qloom.errors import PayloadError, QloomError
-from qloom.payloads.envelope import Facts, json_text
+from qloom.model import JsonText, Payload, PayloadFacts, json_text
 from qloom.payloads.native import native_work, read_native
 from qloom.payloads.openqasm3 import Circuit, circuits, read_circuit, shape
 from qloom.payloads.pulser import duration_ns, local_part, read_sequence, register_key
@@ -16,11 +21,36 @@ from qloom.payloads.qubo import read_qubo
 LONGEST = 300  # characters of a refusal: it may repeat a name from the payload
 
 
-def read_facts(kind: str, body: Any) -> Facts:
+def head_of(payload: Payload) -> dict[str, Any]:
+    """Everything but the body."""
+    return {
+        "kind": payload.kind,
+        "shots": payload.shots,
+        "seconds": payload.seconds,
+        "options": dict(payload.options),
+        "facts": asdict(facts_of(payload)),
+    }
+
+
+def payload_under(head: dict[str, Any], body: str) -> Payload:
+    """The payload of a head and the text of its body."""
+    facts = PayloadFacts(**head["facts"])
+    return Payload(head["kind"], JsonText(body), head["shots"], head["seconds"], options=head["options"], facts=facts)
+
+
+def facts_of(payload: Payload) -> PayloadFacts:
+    """What there is to know of the body, read at most once; raises `PayloadError` for one that cannot be read."""
+    if payload.facts is None:
+        object.__setattr__(payload, "facts", read_facts(payload.kind, payload.value))  # the value is the same
+    assert payload.facts is not None  # noqa: S101
+    return payload.facts
+
+
+def read_facts(kind: str, body: Any) -> PayloadFacts:
     """Raises `PayloadError` for a body that is not of its kind, whatever it does to its reader."""
     reader = READERS.get(kind)
     if reader is None:
-        return Facts()
+        return PayloadFacts()
     try:
         return reader(body)
     except QloomError as error:
@@ -35,24 +65,24 @@ def read_facts(kind: str, body: Any) -> Facts:
         raise PayloadError(f"the payload cannot be read ({type(error).__name__})") from None
 
 
-def _qubo(body: Any) -> Facts:
+def _qubo(body: Any) -> PayloadFacts:
     problem = read_qubo(body)
     uneven = max(problem.linear) - min(problem.linear) > 1e-9
-    return Facts(
+    return PayloadFacts(
         size=len(problem.variables),
         local="the variables have different linear biases" if uneven else "",
         set_up=f"qubo:{hashlib.sha256(json_text(body).encode()).hexdigest()[:16]}",
     )
 
 
-def _openqasm3(body: Any) -> Facts:
+def _openqasm3(body: Any) -> PayloadFacts:
     texts = circuits(body)
     read: dict[str, Circuit] = {}
     for text in texts:
         if text not in read:
             read[text] = read_circuit(text)
     shapes = hashlib.sha256("-".join(shape(text) for text in texts).encode()).hexdigest()[:16]
-    return Facts(
+    return PayloadFacts(
         size=max(found.size for found in read.values()),
         bits=max(found.bits for found in read.values()),
         operations=sum(read[text].operations for text in texts),
@@ -61,10 +91,10 @@ def _openqasm3(body: Any) -> Facts:
     )
 
 
-def _pulser(body: Any) -> Facts:
+def _pulser(body: Any) -> PayloadFacts:
     sequence = read_sequence(body)
     local = local_part(sequence)
-    return Facts(
+    return PayloadFacts(
         size=len(sequence["register"]),
         duration_ns=duration_ns(sequence),
         local=f"the sequence drives atoms one by one ({local})" if local else "",
@@ -72,12 +102,12 @@ def _pulser(body: Any) -> Facts:
     )
 
 
-def _native(body: Any) -> Facts:
+def _native(body: Any) -> PayloadFacts:
     circuits, shots = native_work(read_native(body)) or (1, 0)
-    return Facts(circuits=circuits, shots=shots)
+    return PayloadFacts(circuits=circuits, shots=shots)
 
 
-READERS: dict[str, Callable[[Any], Facts]] = {
+READERS: dict[str, Callable[[Any], PayloadFacts]] = {
     "qubo": _qubo,
     "openqasm3": _openqasm3,
     "pulser": _pulser,
