@@ -33,15 +33,23 @@ def start(*words):
 def kill_with_its_sallocs(driver: int) -> None:
     """End a driver as a machine that loses power does: nobody is left to give anything back."""
     os.kill(driver, signal.SIGSTOP)  # or it would see the end of its sallocs
-    for child in Path(f"/proc/{driver}/task/{driver}/children").read_text().split():
+    for child in children(driver):
         if Path(f"/proc/{child}/comm").read_text().strip() == "salloc":
-            os.kill(int(child), signal.SIGKILL)  # with SIGTERM it would give back what it holds or asks for
+            os.kill(child, signal.SIGSTOP)  # and they the end of their commands
+            for held in children(child):
+                os.kill(held, signal.SIGKILL)  # or it would cancel the job
+            os.kill(child, signal.SIGKILL)  # with SIGTERM it would give back what it holds or asks for
     os.kill(driver, signal.SIGKILL)
 
 
-def wait_until(condition, what):
+def children(process: int) -> list[int]:
+    """Of the main thread of a process."""
+    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def wait_until(condition, what, within_s=DEADLINE_S):
     """Until a condition gives something, and that; not for ever."""
-    deadline = time.monotonic() + DEADLINE_S
+    deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if found := condition():
             return found

@@ -9,9 +9,27 @@ from qloom.model import QpuHold
 from qloom.ports import Request
 from qloom.site import Site, Slurm
 
-# Tells that the allocation is there. It exits with 0, and the job is COMPLETED, if it is told to end; with 1, and the
-# job has FAILED, if the driver is gone without a word.
-HOLD = 'echo "$SLURM_JOB_ID"; read -r end'
+# What holds an allocation: it prints the job id, and reads what its driver has to say.
+# - "end": it exits, and salloc ends the job as COMPLETED.
+# - "gone": the job has ended; it ends salloc.
+# - The end of input: the driver was killed. It cancels the job (again while the controller is down) and ends salloc.
+# It lives until the job has ended, and ends salloc with SIGKILL. A salloc that has had the SIGTERM which the driver's
+# death sends speaks to the controller inside its signal handler. If its command ended meanwhile, another thread would
+# reap it at the news of the job's end, and salloc would wait for a child that is gone, in a busy loop for ever
+# (salloc.c of 22.05: `_job_complete_handler`).
+HOLD = """trap '' TERM
+echo "$SLURM_JOB_ID"
+read -r word
+[ "$word" = end ] && exit 0
+if [ "$word" != gone ]; then
+    for pause_s in 1 5 15 30 60 0; do
+        scancel --quiet "$SLURM_JOB_ID" && break
+        sleep "$pause_s"
+    done
+fi
+read -r _ _ _ parent _ </proc/$$/stat
+[ "$parent" = "$PPID" ] && kill -KILL "$PPID"
+"""
 _OPTIONS = ("account", "qos", "reservation", "constraint", "network")
 
 

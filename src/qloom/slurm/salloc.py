@@ -1,8 +1,8 @@
 """One request in Slurm's line, and the allocation that comes of it: a `salloc` that waits, then holds.
 
-The controller tells it when the allocation is there: no poll. What it holds ends by its own exit, so that accounting
-has it as COMPLETED. It is told to end when its driver ends, whatever ends that: then it takes its request back,
-or ends the allocation as FAILED or CANCELLED.
+The controller announces the allocation: no poll. It ends by the exit of salloc's command (`HOLD`), so that accounting
+has it as COMPLETED. When the driver dies, by whatever, the kernel sends SIGTERM to salloc, which then takes back a
+request that waits; an allocation that is held is cancelled by its command.
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ class Salloc:
             await self._end(b"end\n")
 
     async def close(self) -> None:
-        """End salloc; its allocation has ended, or is given up as FAILED."""
+        """End a salloc whose allocation has ended otherwise."""
         if self._holds:
-            await self._end(b"")
+            await self._end(b"gone\n")
 
     async def _end(self, word: bytes) -> None:
         process, self._holds = self._process, False
