@@ -14,7 +14,7 @@ from typing import Any
 import simpy
 
 from qloom.lab.campaign.manifest import as_list, circumstances
-from qloom.worlds.virtual import entry
+from qloom.worlds.virtual.loop import run_virtual
 
 PROCESSES, WAITS, ROUNDS = 100, 1000, 5
 
@@ -29,7 +29,7 @@ def ours_waiting() -> None:
     async def main(clock: Any) -> None:
         await asyncio.gather(*(process(clock, number) for number in range(PROCESSES)))
 
-    entry.execute(main, 0, 0)
+    run_virtual(main)
 
 
 def simpy_waiting() -> None:
@@ -57,7 +57,7 @@ def ours_sharing() -> None:
         lock = asyncio.Lock()
         await asyncio.gather(*(process(clock, lock) for _ in range(PROCESSES)))
 
-    entry.execute(main, 0, 0)
+    run_virtual(main)
 
 
 def simpy_sharing() -> None:

@@ -78,7 +78,7 @@ def test_a_mistake_in_the_file_is_one_line_and_nothing_runs(problem, text, tmp_p
         (["run", "nothing"], "no campaign is called 'nothing'"),
         (["run", "missing.toml"], "cannot read the campaign file"),
         (["run", "qce25", "--scale", "2"], "'2' is no scale"),
-        (["run", "qce25", "--world", "moon"], "no world is called 'moon'"),
+        (["run", "qce25", "--world", "moon"], "unknown world 'moon'"),
         (["run", "qce25", "--calibrate", "doubles"], "cannot be calibrated to 'doubles'"),
         (["run", "split", "--calibrate", "all"], "no published table"),
         (["report", "qce25"], "no campaign 'qce25' that was run"),

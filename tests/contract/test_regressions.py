@@ -249,7 +249,7 @@ def test_refused_input_leaves_no_run_behind(qloom_home):
 
 def test_a_driver_that_there_is_not_is_refused():
     qloom.run(programs.source(programs.loop), world="virtual")
-    with pytest.raises(InputError, match="no driver is called 'nowhere'"):
+    with pytest.raises(InputError, match="unknown driver 'nowhere'"):
         qloom.resume("last", driver="nowhere")
 
 

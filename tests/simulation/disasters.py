@@ -24,7 +24,8 @@ from qloom.journal.results import ResultStore
 from qloom.model import QuantumWork
 from qloom.ports import Request
 from qloom.programs.load import Program
-from qloom.runs.runner import Plan, run_job
+from qloom.runs.assembly import Assembly
+from qloom.runs.runner import Plan
 from qloom.site import Overheads, Qpu, Site
 from qloom.strategies import STRATEGIES, parse_strategy
 from qloom.views.forecast import learn
@@ -235,11 +236,8 @@ class Disasters:
         """What one driver does: all jobs that are not done."""
         past = list(journal.written)
         journal.record(Resumed() if past else RunStarted(version=1), durable=True)
-        forecaster = learn(journal, [past])
-        jobs = [
-            run_job(self._plan(n, kind), n, host.world, driver.broker, journal, past=past, forecaster=forecaster)
-            for n in numbers
-        ]
+        assembly = Assembly(host.world, driver.broker, journal, past, learn(journal, [past]))
+        jobs = [assembly.run_job(self._plan(n, kind), n) for n in numbers]
         try:
             ended_jobs = await asyncio.gather(*jobs, return_exceptions=True)
         finally:

@@ -15,10 +15,10 @@ from qloom.journal.results import ResultStore
 from qloom.model import call, task
 from qloom.payloads.adapt import delay
 from qloom.programs.load import Program
-from qloom.runs.runner import Plan, run_job
+from qloom.runs.assembly import assemble
+from qloom.runs.runner import Plan
 from qloom.site import Site
-from qloom.views.forecast import learn
-from qloom.worlds.virtual import entry
+from qloom.worlds.virtual.loop import run_virtual
 from qloom.worlds.virtual.world import Faults, VirtualWorld
 
 LIMIT_S = 10_000.0  # of virtual time, far longer than any of the programs takes
@@ -126,20 +126,16 @@ def simulate_plans(
     async def main(clock: Any) -> Simulation:
         journal = Journal(None, clock)
         world = VirtualWorld(site, clock, faults=faults or Faults())
-        devices: list[Any] = list(world.devices)
-        broker = InProcessBroker(devices, clock, site.overheads.queue_call_s)
+        broker = InProcessBroker(world.devices, clock, site.overheads.queue_call_s)
         clock.explain_with(lambda: [*world.who_waits(), *broker.who_waits()])
         clock.limit(LIMIT_S)
-        forecaster = learn(journal, [])
         journal.record(RunStarted(version=1))
-        runs = [
-            asyncio.ensure_future(run_job(plan, number, world, broker, journal, forecaster=forecaster))
-            for number, plan in enumerate(plans)
-        ]
-        for number, at_s in (cancel_at_s or {}).items():
-            asyncio.get_running_loop().call_later(at_s, runs[number].cancel)
-        outcomes = await asyncio.gather(*runs, return_exceptions=True)
-        await broker.close()
+        async with assemble(world, journal, broker) as assembly:
+            assembly = assembly.looking_ahead(",".join(plan.strategy for plan in plans))
+            runs = [assembly.start_job(plan, number) for number, plan in enumerate(plans)]
+            for number, at_s in (cancel_at_s or {}).items():
+                asyncio.get_running_loop().call_later(at_s, runs[number].cancel)
+            outcomes = await asyncio.gather(*runs, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException) and not isinstance(outcome, QloomError | asyncio.CancelledError):
                 raise outcome
@@ -147,5 +143,5 @@ def simulate_plans(
         assert broker.core.is_idle(), "the broker still has tasks or sessions"
         return Simulation(list(outcomes), journal.events or [], journal.results)
 
-    simulation: Simulation = entry.execute(main, 0, 0)
+    simulation: Simulation = run_virtual(main)
     return simulation

@@ -13,14 +13,14 @@ from qloom.journal.file import Journal
 from qloom.model import QpuHold
 from qloom.ports import Request
 from qloom.programs.load import Program
-from qloom.runs.runner import Plan, run_job
+from qloom.runs.assembly import Assembly
+from qloom.runs.runner import Plan
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
 from qloom.worlds.hosted import HostedWorld
 from qloom.worlds.line import Line
 from qloom.worlds.partitions import Partitions
-from qloom.worlds.virtual import entry
-from qloom.worlds.virtual.loop import VirtualClock
+from qloom.worlds.virtual.loop import VirtualClock, run_virtual
 from qloom.worlds.virtual.world import VirtualWorld
 from tests.simulation import hosts
 from tests.simulation.harness import interpret, simulate
@@ -70,7 +70,7 @@ def run_side_by_side(kinds: list[str], strategy: str, patience_s: float = hosts.
             world = VirtualWorld(SITE, clock, line=line)
             host = await hosts.house(kind, plan, world, cores, asked, f"driver of {number}", patience_s)
             past = list(journal.events or [])
-            job = asyncio.ensure_future(run_job(plan, number, host.world, broker, journal, past=past))
+            job = asyncio.ensure_future(Assembly(host.world, broker, journal, past).run_job(plan, number))
             host.handover.main = job
             await asyncio.wait([job])
             await host.world.close()
@@ -80,7 +80,7 @@ def run_side_by_side(kinds: list[str], strategy: str, patience_s: float = hosts.
                 return Ended(job.result(), drivers, clock.now_us() / 1e6)
         raise AssertionError(f"{MOST_DRIVERS} drivers were not enough")
 
-    result: list[Ended] = entry.execute(main, 0, 0)
+    result: list[Ended] = run_virtual(main)
     return result
 
 
@@ -120,7 +120,7 @@ class NoRoom(hosts.NextJob):
 
 def in_virtual_time(scenario):  # type: ignore[no-untyped-def]
     """Run it with a world of three nodes."""
-    return entry.execute(lambda clock: scenario(VirtualWorld(SITE, clock)), 0, 0)
+    return run_virtual(lambda clock: scenario(VirtualWorld(SITE, clock)))
 
 
 def test_a_run_that_cannot_be_handed_over_says_why_and_holds_nothing():
@@ -187,4 +187,4 @@ def test_a_run_is_not_handed_over_while_its_own_qpu_executes():
         assert hosted.handed_on is not None
         assert hosted.handed_on.reason == "2 nodes did not come in 2 s"
 
-    entry.execute(scenario, 0, 0)
+    run_virtual(scenario)

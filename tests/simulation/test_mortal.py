@@ -6,7 +6,8 @@ import pytest
 
 from qloom.broker.inprocess import InProcessBroker
 from qloom.programs.load import Program
-from qloom.runs.runner import Plan, run_job
+from qloom.runs.assembly import Assembly
+from qloom.runs.runner import Plan
 from qloom.site import Site
 from qloom.worlds.line import Line
 from qloom.worlds.partitions import Partitions
@@ -26,7 +27,7 @@ async def killed_at(at_s: float, clock: VirtualClock) -> None:
     driver = Driver(1, SITE, line, broker, clock)
     journal = OwnJournal(driver, clock)
     plan = Plan(Program("interpret", interpret), {"steps": STEPS}, "coschedule", world="virtual", site=SITE)
-    main = driver.start(run_job(plan, 0, driver.world, driver.broker, journal))
+    main = driver.start(Assembly(driver.world, driver.broker, journal).run_job(plan, 0))
     await clock.sleep(at_s)
     driver.kill(after_steps=0)
     main.cancel()

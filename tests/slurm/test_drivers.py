@@ -224,7 +224,7 @@ def test_a_dry_run_shows_the_script_and_submits_nothing(monkeypatch, tmp_path):
     ("words", "said"),
     [
         (("--strategy", "malleable", "--driver", "chain"), "holds nodes from one phase to the next"),
-        (("--driver", "nowhere"), "no driver is called 'nowhere'"),
+        (("--driver", "nowhere"), "unknown driver 'nowhere'"),
         (("--nodes", "99"), "99"),
         (("--driver", "beside"), "a job may hold 3 nodes, and beside its driver the partition has 2"),
     ],

@@ -11,7 +11,8 @@ from qloom.errors import JobError
 from qloom.journal.event import Event
 from qloom.journal.file import Journal
 from qloom.programs.load import Program
-from qloom.runs.runner import Plan, run_job
+from qloom.runs.assembly import Assembly
+from qloom.runs.runner import Plan
 from qloom.site import Site
 from qloom.streamflow.engine import _Replayed, _ReplayedQpus
 from qloom.worlds.realtime import RealClock
@@ -22,7 +23,7 @@ from tests.simulation.harness import simulate_plans
 def replayed(past: list[Event], journal: Journal, plan: Plan) -> Any:
     async def main() -> Any:
         world = _Replayed(journal.clock, plan.site.node_names)
-        return await run_job(plan, 0, world, _ReplayedQpus(), journal, past=past)
+        return await Assembly(world, _ReplayedQpus(), journal, past).run_job(plan, 0)
 
     return asyncio.run(main())
 

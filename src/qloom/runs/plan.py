@@ -53,7 +53,7 @@ class Plan:
             raise InputError(f"--jobs must be at least 1, not {self.jobs}")
         if self.profile is not None and self.world != "virtual":
             raise InputError("a profile is only of use in virtual time", hint="--world virtual")
-        if self.site.broker is not None and not world_entry(self.world).REAL_TIME:
+        if self.site.broker is not None and not world_entry(self.world).real_time:
             raise InputError(
                 f"the {self.world} world has QPUs of its own: a broker runs in real time", hint="leave out --broker"
             )

@@ -24,13 +24,13 @@ def resume(name: str, *, listener: Listener | None = None, driver: str = "here")
     """Go on with a run that was killed, interrupted or failed; what its journal holds is not run again."""
     if driver not in DRIVERS:
         meant = f"{closest(driver, DRIVERS)} choose one of {', '.join(DRIVERS)}".lstrip()
-        raise InputError(f"no driver is called {driver!r}", hint=meant)
+        raise InputError(f"unknown driver {driver!r}", hint=meant)
     directory = home.find_run(name)
     home.require_own(directory)
     events = read_events(directory)
     require_jobs(events, directory.name)
-    submitted = world_entry(start_of(events).world).submitted
-    inside = submitted.own_job() if submitted is not None and driver != "here" else None
+    driver_jobs = world_entry(start_of(events).world).driver_jobs
+    inside = driver_jobs.enclosing_job() if driver_jobs is not None and driver != "here" else None
     if driver == "in-job" and inside is None:
         raise InputError(
             "a driver in-job is a process in a Slurm job of its own", hint=f"qloom resume {directory.name}"
@@ -41,9 +41,9 @@ def resume(name: str, *, listener: Listener | None = None, driver: str = "here")
     done = _done_jobs(directory, events)
     if ended_as(events) == "done" and len(done) == start_of(events).jobs:
         return _finished(directory, events, done)
-    if submitted is not None and (job := handed_to(events)) is not None:
+    if driver_jobs is not None and (job := handed_to(events)) is not None:
         if job != inside:
-            submitted.require_ended(job, directory.name)
+            driver_jobs.require_ended(job, directory.name)
         owner.forget(directory)  # the driver lived in that job, wherever it was
     start, plan = start_of(events), plan_of(events, directory.name).with_devices()
     program = plan.program

@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from qloom.aio import finish
-from qloom.broker.inprocess import InProcessBroker
 from qloom.broker.port import BrokerPort
 from qloom.errors import InputError, QloomError, closest
 from qloom.journal import home
@@ -27,15 +25,13 @@ from qloom.journal.file import Journal, ended_as, read_events
 from qloom.journal.handover import HANDED_ON
 from qloom.journal.replay import Past, recall
 from qloom.journal.results import ResultStore
-from qloom.ports import Clock, World
+from qloom.ports import World
 from qloom.programs.load import Program, from_function, load_program
-from qloom.runs.job import run_job
+from qloom.runs.assembly import assemble
 from qloom.runs.plan import Plan
-from qloom.strategies import parse_strategy
-from qloom.views.forecast import Forecaster, learn
-from qloom.worlds import Surroundings, WorldEntry, world_entry
+from qloom.worlds import RunContext, WorldEntry, WorldFactory, world_entry
 
-__all__ = ["Execution", "Listener", "Outcome", "Plan", "execute", "run", "run_job"]
+__all__ = ["Execution", "Listener", "Outcome", "Plan", "execute", "run"]
 
 Listener = Callable[[Event], None]
 
@@ -90,23 +86,23 @@ def execute(
         return outcome
     plan = plan.with_devices()
     if not in_memory:
-        plan = replace(plan, parameters=as_kept(plan.parameters))
+        plan = replace(plan, parameters=json_copy(plan.parameters))
     profile = read_profile(plan.profile)
     directory = None if in_memory else home.new_run()
     start, began_us = start_event(plan)
     execution = Execution(plan, directory, listener, profile, driver=driver)
-    return _without_trace(execution.go(began_us, 0, 0, start, {}))
+    return _discard_if_refused(execution.go(began_us, 0, 0, start, {}))
 
 
 def start_event(plan: Plan) -> tuple[RunStarted, int]:
     """The first event of a journal, and when that is."""
     began_us = time.time_ns() // 1000
     start = plan.as_event()
-    return (start.in_real_time(began_us) if world_entry(plan.world).REAL_TIME else start), began_us
+    return (start.in_real_time(began_us) if world_entry(plan.world).real_time else start), began_us
 
 
-def _without_trace(outcome: Outcome) -> Outcome:
-    """A run whose input was refused before it held anything leaves nothing: `last` stays what it was."""
+def _discard_if_refused(outcome: Outcome) -> Outcome:
+    """Remove a run whose input was refused before it held anything, so that `last` stays what it was."""
     refused = outcome.errors and all(isinstance(error, InputError) for error in outcome.errors)
     if not refused or outcome.directory is None or any(isinstance(event, Granted) for event in outcome.events):
         return outcome
@@ -114,8 +110,8 @@ def _without_trace(outcome: Outcome) -> Outcome:
     return replace(outcome, directory=None)
 
 
-def as_kept(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Parameters as the journal gives them back (a tuple as a list), so that a resumed program is given the same."""
+def json_copy(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Copy parameters through JSON (a tuple becomes a list), so that a resumed program is given the same."""
     try:
         kept: dict[str, Any] = json.loads(json.dumps(parameters))
     except (TypeError, ValueError) as error:
@@ -160,25 +156,25 @@ class Execution:
     ) -> Outcome:
         """Run all jobs that are not done, and tell what came of it."""
 
-        async def main(clock: Clock) -> tuple[list[Any], list[Event], list[str]]:
-            journal = Journal(self._directory, clock, durable=self._entry.REAL_TIME, first=number)
+        async def main(factory: WorldFactory) -> tuple[list[Any], list[Event], list[str]]:
+            journal = Journal(self._directory, factory.clock, durable=self._entry.real_time, first=number)
             if self._listener is not None:
                 journal.listeners.append(self._listener)
             try:
                 journal.record(first, durable=True)
                 with self._output() as output:
-                    return await self._run_jobs(journal, done, output)
+                    return await self._run_jobs(factory, journal, done, output)
             finally:
                 journal.close()
 
-        results, events, notes = self._entry.execute(main, began_us, at_us)
+        results, events, notes = self._entry.run(main, began_us, at_us)
         name = self._directory.name if self._directory is not None else "in memory"
         return Outcome(name, self._directory, results, self._errors, events, notes)
 
     @contextmanager
     def _output(self) -> Iterator[Path | None]:
         """Where the files of programs go: nowhere in virtual time, for a while if the run is in memory only."""
-        if not self._entry.REAL_TIME:
+        if not self._entry.real_time:
             yield None
         elif self._directory is not None:
             yield self._directory / "output"
@@ -187,48 +183,37 @@ class Execution:
                 yield Path(temporary) / "output"
 
     async def _run_jobs(
-        self, journal: Journal, done: dict[str, JobEnded], output: Path | None
+        self, factory: WorldFactory, journal: Journal, done: dict[str, JobEnded], output: Path | None
     ) -> tuple[list[Any], list[Event], list[str]]:
         plan, directory = self._plan, self._directory
         set_up = _worker_set_up(plan.program)
-        surroundings = Surroundings(plan.site, directory, set_up, self._profile, journal.record, self._driver)
-        world = self._entry.make(surroundings, journal.clock)
-        broker = await self._make_broker(world, journal.clock)
-        forecaster = self._forecaster(journal)
-        runs: list[asyncio.Future[Any]] = []
+        world = factory.make(RunContext(plan.site, directory, set_up, self._profile, journal.record, self._driver))
+        broker = await self._connect()
         results: list[Any] = []
         state = "interrupted"
         try:
-            for number in range(plan.jobs):
-                recorded = done.get(f"j{number + 1}")
-                if recorded is not None:
-                    runs.append(asyncio.get_running_loop().create_future())
-                    runs[-1].set_result(journal.results.load(recorded.result or {}))
-                else:
-                    job = run_job(
-                        plan,
-                        number,
-                        world,
-                        broker,
-                        journal,
-                        past=self._past,
-                        directory=directory,
-                        output=output,
-                        forecaster=forecaster,
-                    )
-                    runs.append(asyncio.ensure_future(job))
-            results = [self._result(ended) for ended in await asyncio.gather(*runs, return_exceptions=True)]
-            state = "failed" if self._errors else "done"
+            async with assemble(
+                world,
+                journal,
+                broker,
+                queue_call_s=plan.site.overheads.queue_call_s,
+                past=self._past,
+                directory=directory,
+                output=output,
+            ) as assembly:
+                assembly = assembly.looking_ahead(plan.strategy, self._earlier)
+                numbers = [number for number in range(plan.jobs) if f"j{number + 1}" not in done]
+                running = [assembly.start_job(plan, number) for number in numbers]
+                ended = await asyncio.gather(*running, return_exceptions=True)
+                known = {int(job[1:]) - 1: journal.results.load(end.result or {}) for job, end in done.items()}
+                known |= {number: self._result(end) for number, end in zip(numbers, ended, strict=True)}
+                results = [known[number] for number in range(plan.jobs)]
+                state = "failed" if self._errors else "done"
         except asyncio.CancelledError:
             if world.handed_on is None:
                 raise
             state = HANDED_ON  # another driver goes on with the run
         finally:
-            for run in runs:
-                run.cancel()
-            await finish(asyncio.gather(*runs, return_exceptions=True))
-            await broker.close()
-            await world.close()
             handed = world.handed_on if state == HANDED_ON else None
             engine_id, reason = (handed.engine_id, handed.reason) if handed is not None else (None, None)
             journal.record(RunEnded(state=state, engine_id=engine_id, reason=reason), durable=True)
@@ -237,22 +222,21 @@ class Execution:
         events = read_events(directory) if directory is not None else self._past + (journal.events or [])
         return results, events, _notes(world, events)
 
-    def _forecaster(self, journal: Journal) -> Forecaster | None:
-        """What strategies that look ahead learn from: earlier runs of the program, then this one as it goes.
+    def _earlier(self) -> list[list[Event]]:
+        """What strategies that look ahead learn from before this run: earlier runs of the program.
 
         In virtual time the only earlier run is the profile, so that a run can be repeated byte for byte.
         """
         plan = self._plan
-        if not any(parse_strategy(name)[0].wants_forecast for name in plan.strategy.split(",")):
-            return None
         profile = [plan.profile] if plan.profile is not None else []
-        earlier = home.runs_of(plan.program.source) if self._entry.REAL_TIME else profile
-        return learn(journal, [*(read_events(home.find_run(name)) for name in earlier), self._past])
+        earlier = home.runs_of(plan.program.source) if self._entry.real_time else profile
+        return [*(read_events(home.find_run(name)) for name in earlier), self._past]
 
-    async def _make_broker(self, world: World, clock: Clock) -> BrokerPort:
+    async def _connect(self) -> BrokerPort | None:
+        """The site's broker, if it has one."""
         site = self._plan.site
         if site.broker is None:
-            return InProcessBroker(world.devices, clock, site.overheads.queue_call_s)
+            return None
         from qloom.broker.client.remote import RemoteBroker
 
         name = self._directory.name if self._directory is not None else f"in-memory-{os.getpid()}"

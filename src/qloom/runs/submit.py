@@ -15,7 +15,7 @@ from qloom.journal.file import Journal
 from qloom.journal.handover import HANDED_ON, handed_to
 from qloom.model import Need, QpuHold
 from qloom.ports import Request
-from qloom.runs.runner import Plan, as_kept, execute, start_event
+from qloom.runs.runner import Plan, execute, json_copy, start_event
 from qloom.site import Site
 from qloom.slurm.client import Client
 from qloom.slurm.facts import read_facts
@@ -63,7 +63,7 @@ def submit(plan: Plan, driver: str) -> Submitted:
 
 def _prepare(plan: Plan, hand_on: Callable[[Path], str]) -> tuple[Path, str]:
     """A new run for a driver elsewhere; `hand_on` is given its directory and says which Slurm job goes on with it."""
-    plan = replace(plan.with_devices(), parameters=as_kept(plan.parameters))
+    plan = replace(plan.with_devices(), parameters=json_copy(plan.parameters))
     directory = home.new_run()
     start, began_us = start_event(plan)
     journal = Journal(directory, RealClock(began_us))
@@ -95,7 +95,7 @@ def _check(plan: Plan, driver: str) -> None:
     if plan.world != "slurm":
         raise InputError(f"a run of the {plan.world} world has its driver here", hint="--world slurm")
     if driver not in SUBMITTED:
-        raise InputError(f"no driver is called {driver!r}", hint=f"choose one of {', '.join(SUBMITTED)}")
+        raise InputError(f"unknown driver {driver!r}", hint=f"choose one of {', '.join(SUBMITTED)}")
     if driver == "chain" and not parse_strategy(plan.strategy)[0].chains:
         chains = [name for name, strategy in STRATEGIES.items() if strategy.chains]
         raise InputError(

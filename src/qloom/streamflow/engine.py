@@ -26,7 +26,8 @@ from qloom.journal.file import Journal, Recorder, read_events
 from qloom.journal.replayed_clock import ToldClock
 from qloom.model import QpuHold, QuantumWork, Task, Work
 from qloom.ports import Clock, Lease, Ran, Request, World
-from qloom.runs.runner import Listener, Outcome, Plan, run_job
+from qloom.runs.assembly import Assembly
+from qloom.runs.runner import Listener, Outcome, Plan
 from qloom.site import Site
 from qloom.slurm.arguments import gres_of
 from qloom.streamflow.environment import find_streamflow, step_environment
@@ -47,8 +48,7 @@ def execute(plan: Plan, *, listener: Listener | None = None) -> Outcome:
     flow_of(plan.program.source, plan.parameters, plan.seed)  # refuses, before anything is written
     directory = home.new_run()
     run = _Run(plan, directory, streamflow, listener)
-    outcome: Outcome = world_entry(plan.world).execute(run.go, time.time_ns() // 1000, 0)
-    return outcome
+    return world_entry(plan.world).run(lambda factory: run.go(factory.clock), time.time_ns() // 1000, 0)
 
 
 def _check(plan: Plan) -> None:
@@ -165,10 +165,9 @@ class _Run:
         """The program itself over what the steps have computed: nothing is left for it to run."""
         past = read_events(self._directory)
         output = self._directory / "output"
-        return await run_job(
-            self._plan, number, _Replayed(journal.clock, self._plan.site.node_names), _ReplayedQpus(), journal,
-            past=past, directory=self._directory, output=output,
-        )  # fmt: skip
+        world = _Replayed(journal.clock, self._plan.site.node_names)
+        assembly = Assembly(world, _ReplayedQpus(), journal, past, directory=self._directory, output=output)
+        return await assembly.run_job(self._plan, number)
 
 
 class _Replayed(World):

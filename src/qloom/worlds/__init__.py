@@ -1,66 +1,86 @@
-"""Where a job runs. Each folder is one world; what they share (what an allocation means) lies beside them."""
+"""Where a job runs. Each folder is one world; what they share lies beside them.
+
+A world is found by name and entered through its `WorldEntry`. Nothing here knows what any of them does.
+"""
 
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-from qloom.errors import InputError
+from qloom.errors import InputError, closest
 from qloom.journal.event import Record
 
 if TYPE_CHECKING:  # workers and QPUs import what is beside this file: they start quickly
     from qloom.journal.replay import Past
-    from qloom.ports import World
+    from qloom.ports import Clock, World
     from qloom.site import Site
 
-WORLDS = ("local", "virtual", "slurm")
 DRIVERS = ("here", "in-job", "beside", "chain")
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What a world is told when it is made."""
+class RunContext:
+    """What a world is given when it is made for a run."""
 
     site: Site
-    directory: Path | None  # of the run
+    directory: Path | None  # of the run; None: it is in memory only
     worker_set_up: dict[str, Any] = field(default_factory=dict)
     profile: Past | None = None
     record: Record | None = None  # for events of the world itself, such as the start of a worker
     driver: str = "here"  # where the driver lives: one of DRIVERS
 
 
-class Submitted(Protocol):
+class WorldFactory(Protocol):
+    """A world whose time has begun to pass: its clock, and a way to make the world itself."""
+
+    @property
+    def clock(self) -> Clock:
+        """The world's clock."""
+
+    def make(self, context: RunContext) -> World:
+        """Make the world for a run."""
+
+
+class DriverJobs(Protocol):
     """The jobs of a world's engine that drivers live in."""
 
-    def own_job(self) -> str | None:
-        """What the engine calls the job that this process was submitted as; None if it was not."""
+    def enclosing_job(self) -> str | None:
+        """The engine's id of the job that this process was submitted as; None if it was not."""
 
     def require_ended(self, job: str, run: str) -> None:
         """Refuse to go on with a run that such a job has, or will have."""
 
 
-class WorldEntry(Protocol):
-    """The module `entry` of a world's folder."""
+class WorldEntry(ABC):
+    """The way into one world: it checks a site, then runs a coroutine function in the world's time."""
 
-    REAL_TIME: bool
-    submitted: Submitted | None  # None: its drivers are always here
+    real_time: ClassVar[bool] = True  # whether time passes by itself
+    driver_jobs: DriverJobs | None = None  # None: drivers always live here
 
-    def check(self, site: Site) -> None:
+    def check(self, site: Site) -> None:  # noqa: B027  most worlds take any site
         """Refuse a site that this world cannot be made for, before anything is written."""
 
-    def execute(self, main: Callable[[Any], Coroutine[Any, Any, Any]], began_us: int, at_us: int) -> Any:
-        """Run a coroutine function that is given the world's clock."""
+    @abstractmethod
+    def run(self, main: Callable[[WorldFactory], Coroutine[Any, Any, T]], began_us: int, at_us: int) -> T:
+        """Run `main` to its end. The run began at `began_us` of the epoch; a virtual clock starts at `at_us`."""
 
-    def make(self, surroundings: Surroundings, clock: Any) -> World:
-        """The world itself; called inside `execute`."""
+
+WORLDS = {name: f"qloom.worlds.{name}.entry" for name in ("local", "virtual", "slurm")}  # modules with an `ENTRY`
 
 
 def world_entry(name: str) -> WorldEntry:
     """The way into the world of that name."""
     if name not in WORLDS:
-        raise InputError(f"no world is called {name!r}", hint=f"choose one of {', '.join(WORLDS)}")
-    entry: Any = importlib.import_module(f"qloom.worlds.{name}.entry")
-    return entry  # type: ignore[no-any-return]
+        hint = f"{closest(name, WORLDS)} choose one of {', '.join(WORLDS)}".lstrip()
+        raise InputError(f"unknown world {name!r}", hint=hint)
+    entry = importlib.import_module(WORLDS[name]).ENTRY
+    if not isinstance(entry, WorldEntry):
+        raise TypeError(f"{WORLDS[name]}.ENTRY is not a WorldEntry")
+    return entry

@@ -1,4 +1,4 @@
-"""Real time: the clock of worlds in which it passes by itself, and the loop that they run in."""
+"""Real time: the clock of worlds in which it passes by itself, and the way into them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from qloom.ports import World
+from qloom.site import Site
+from qloom.worlds import DriverJobs, RunContext, WorldEntry, WorldFactory
+
+T = TypeVar("T")
 
 
 class RealClock:
@@ -30,13 +37,43 @@ class RealClock:
         return asyncio.get_running_loop().call_later(seconds, then).cancel
 
 
-def execute(main: Callable[[RealClock], Coroutine[Any, Any, Any]], began_us: int, at_us: int) -> Any:
-    """Run in real time; a request to terminate is handled as Ctrl-C is: everything is given back."""
+MakeWorld = Callable[[RunContext, RealClock], World]
 
-    async def guarded() -> Any:
-        running = asyncio.ensure_future(main(RealClock(began_us)))
-        if threading.current_thread() is threading.main_thread():
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
-        return await running
 
-    return asyncio.run(guarded())
+@dataclass(frozen=True)
+class _RealTimeFactory:
+    clock: RealClock
+    make_world: MakeWorld
+
+    def make(self, context: RunContext) -> World:
+        return self.make_world(context, self.clock)
+
+
+class RealTimeEntry(WorldEntry):
+    """The way into a world in real time; SIGTERM is handled as Ctrl-C is: everything is given back."""
+
+    def __init__(
+        self,
+        make_world: MakeWorld,
+        check_site: Callable[[Site], object] | None = None,
+        driver_jobs: DriverJobs | None = None,
+    ) -> None:
+        self._make_world = make_world
+        self._check_site = check_site
+        self.driver_jobs = driver_jobs
+
+    def check(self, site: Site) -> None:
+        """Refuse a site that this world cannot be made for."""
+        if self._check_site is not None:
+            self._check_site(site)
+
+    def run(self, main: Callable[[WorldFactory], Coroutine[Any, Any, T]], began_us: int, at_us: int) -> T:
+        """Run in a new event loop of this thread."""
+
+        async def guarded() -> T:
+            if threading.current_thread() is threading.main_thread():
+                running: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]  # this is one
+                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+            return await main(_RealTimeFactory(RealClock(began_us), self._make_world))
+
+        return asyncio.run(guarded())

@@ -90,7 +90,7 @@ BAD = [
     (("run", "phases", "--strategy", "malleable+foo"), ["no way to hold a QPU is called 'foo'", "whole, share"]),
     (("compare", "phases", "--strategies", "offload,magic"), ["no strategy is called 'magic'"]),
     (("compare", "phases", "--strategies", ","), ["no strategy was named"]),
-    (("run", "phases", "--world", "mars"), ["no world is called 'mars'", "local, virtual"]),
+    (("run", "phases", "--world", "mars"), ["unknown world 'mars'", "local, virtual"]),
     (("run", "phases", "--jobs", "0"), ["--jobs must be at least 1"]),
     (("run", "phases", "--jobs", "two"), ["--jobs"]),
     (("run", "phases", "--nodes", "0"), ["at least one node"]),

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from random import Random
 from statistics import fmean
 
-from qloom.broker.inprocess import InProcessBroker
 from qloom.errors import QloomError
 from qloom.journal.event import Event
 from qloom.journal.events import Granted, QuantumEnded, QuantumQueued, Requested, RunStarted
@@ -17,13 +16,11 @@ from qloom.journal.replay import recall
 from qloom.lab.advisor.crowd import Crowd
 from qloom.lab.advisor.known import Known
 from qloom.ports import Durations
-from qloom.runs.runner import Plan, run_job
+from qloom.runs.assembly import assemble
+from qloom.runs.runner import Plan
 from qloom.site import Site
-from qloom.strategies import parse_strategy
 from qloom.views.accounting import account, read_history
-from qloom.views.forecast import learn
-from qloom.worlds.virtual import entry
-from qloom.worlds.virtual.loop import VirtualClock
+from qloom.worlds.virtual.loop import VirtualClock, run_virtual
 from qloom.worlds.virtual.world import VirtualWorld
 
 MOMENT_S = 1e-6
@@ -51,7 +48,7 @@ def run_trial(
 ) -> Trial:
     """Run all jobs of a plan; raises what they raise. `qpu_wait_s` is the queue of others at each quantum call."""
     cluster = replace(plan.site, broker=None, cluster_nodes=max(len(plan.site.node_names), crowd.nodes or 0))
-    return entry.execute(lambda clock: _main(plan, cluster, durations, crowd, seed, known, qpu_wait_s, clock), 0, 0)  # type: ignore[no-any-return]
+    return run_virtual(lambda clock: _main(plan, cluster, durations, crowd, seed, known, qpu_wait_s, clock))
 
 
 async def _main(
@@ -66,19 +63,15 @@ async def _main(
 ) -> Trial:
     world = VirtualWorld(cluster, clock, durations, line=crowd.line(cluster, clock, Random(f"{seed} others")))
     clock.explain_with(world.who_waits)
-    broker = InProcessBroker(world.devices, clock, cluster.overheads.queue_call_s + qpu_wait_s)
     journal = Journal(None, clock)
     assert journal.events is not None  # noqa: S101  it is in memory
     journal.record(RunStarted(site=plan.site.as_dict()))
     await clock.sleep(MOMENT_S)  # who is there stands in line already
-    learns = parse_strategy(plan.strategy)[0].wants_forecast
-    forecaster = learn(journal, known.events if known is not None else ()) if learns else None
-    runs = [
-        asyncio.ensure_future(run_job(plan, number, world, broker, journal, forecaster=forecaster))
-        for number in range(plan.jobs)
-    ]
-    ended = await asyncio.gather(*runs, return_exceptions=True)
-    await broker.close()
+    queue_call_s = cluster.overheads.queue_call_s + qpu_wait_s
+    async with assemble(world, journal, queue_call_s=queue_call_s) as assembly:
+        assembly = assembly.looking_ahead(plan.strategy, lambda: known.events if known is not None else ())
+        running = [assembly.start_job(plan, number) for number in range(plan.jobs)]
+        ended = await asyncio.gather(*running, return_exceptions=True)
     failures = [error for error in ended if isinstance(error, BaseException)]
     if failures:
         raise next((error for error in failures if not isinstance(error, QloomError)), failures[0])

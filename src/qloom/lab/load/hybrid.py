@@ -9,7 +9,7 @@ from functools import cache
 from random import Random
 from typing import Any
 
-from qloom.broker.inprocess import InProcessBroker
+from qloom.aio import TaskScope
 from qloom.errors import AllocationEnded, QloomError
 from qloom.journal.event import Event
 from qloom.journal.events import (
@@ -32,13 +32,12 @@ from qloom.model import QpuHold, Task, task
 from qloom.payloads.adapt import delay
 from qloom.ports import Request
 from qloom.programs.load import Program
-from qloom.runs.runner import Plan, run_job
+from qloom.runs.assembly import Assembly
+from qloom.runs.runner import Plan
 from qloom.site import Site
 from qloom.strategies import parse_strategy
 from qloom.strategies.base import Holding
 from qloom.views.accounting import History, account, read_history
-from qloom.views.forecast import learn
-from qloom.worlds.virtual.world import VirtualWorld
 
 MOST_REQUEUES = 20
 
@@ -89,28 +88,20 @@ class HybridJobs:
         self._shares = max((qpu.shares for qpu in site.qpus), default=1)
         self._program = Program("a hybrid job of a workload", program)
         self._jobs: dict[str, LoadJob] = {}
-        self._running: dict[asyncio.Task[None], None] = {}
         self._attempts: dict[str, asyncio.Task[Any]] = {}
         self._expired: dict[str, bool] = {}  # jobs that are being ended at a time limit
         self._timeouts: dict[str, int] = {}  # how often a job was
         self._start = RunStarted(n=0, site=site.as_dict())
         self._site_of = cache(lambda nodes: replace(site, nodes=nodes))
 
-    def attach(self, world: VirtualWorld, broker: InProcessBroker) -> None:
+    def attach(self, assembly: Assembly) -> None:
         """Where the jobs run."""
-        self._world = world
-        self._broker = broker
+        self._assembly = assembly
+        self._running = TaskScope(on_failure=lambda error: self.broken(error))
 
     def arrived(self, job: LoadJob) -> None:
         """Begin a job at this instant."""
-        running = asyncio.ensure_future(self._run(job))
-        self._running[running] = None
-        running.add_done_callback(self._ended)
-
-    def _ended(self, running: asyncio.Task[None]) -> None:
-        del self._running[running]
-        if not running.cancelled() and (error := running.exception()) is not None:
-            self.broken(error)
+        self._running.spawn(self._run(job))
 
     def expired(self, job: str) -> None:
         """The time limit of something that a job holds is over: it is ended, as Slurm does."""
@@ -139,24 +130,21 @@ class HybridJobs:
         """Run a job to its end; one that is ended before goes back to the line and repeats only what is missing."""
         assert job.hybrid is not None  # noqa: S101
         name, strategy = f"j{job.number}", job.hybrid.strategy or self._strategy
-        clock = self._world.clock
         self._jobs[name] = job
-        journal = Journal(None, clock)
+        journal = Journal(None, self._assembly.world.clock)
         assert journal.events is not None  # noqa: S101  it is in memory
         journal.events.append(self._start)
-        forecaster = learn(journal, []) if parse_strategy(strategy)[0].wants_forecast else None
+        assembly = self._assembly.with_journal(journal).looking_ahead(strategy)
         parameters = {"shape": job.hybrid, "nodes": job.nodes}
         site = self._site_of(job.nodes)
         plan = Plan(self._program, parameters, strategy, self._options, "virtual", site, seed=self._seed)
         state, requeues = "failed", 0
         for requeues in range(MOST_REQUEUES + 1):
-            past = list(journal.events)
+            assembly = replace(assembly, past=list(journal.events))
             if requeues:
                 journal.record(Resumed())
             self._expired.pop(name, None)
-            attempt = self._attempts[name] = asyncio.ensure_future(
-                run_job(plan, job.number - 1, self._world, self._broker, journal, past=past, forecaster=forecaster)
-            )
+            attempt = self._attempts[name] = assembly.start_job(plan, job.number - 1)
             try:
                 await attempt
             except AllocationEnded:
@@ -182,7 +170,7 @@ class HybridJobs:
         self, job: LoadJob, strategy: str, state: str, requeues: int, history: History, events: list[Event]
     ) -> JobRecord:
         figures = account(history)
-        now_us = self._world.clock.now_us()
+        now_us = self._assembly.world.clock.now_us()
         first_us = min((interval.begin_us for interval in history.intervals), default=now_us)
         submitted_us = history.submitted_us[f"j{job.number}"]
         claimed = {event.work: True for event in events if isinstance(event, Claimed)}

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from qloom.broker.inprocess import InProcessBroker
 from qloom.errors import Deadlock, InputError, JobError, QloomError
+from qloom.journal.file import Journal
 from qloom.lab.load.arrivals import check_arrivals, closed_loop, poisson, scaled
 from qloom.lab.load.background import Background, Failures, Follows, run_plain
 from qloom.lab.load.engine import Engine
@@ -22,10 +22,10 @@ from qloom.lab.load.records import IN_ORDER, JobRecord
 from qloom.lab.load.workload import LoadJob
 from qloom.lab.schedulers import make_policy
 from qloom.lab.schedulers.state import State
+from qloom.runs.assembly import assemble
 from qloom.site import Site
 from qloom.strategies import parse_strategy
-from qloom.worlds.virtual import entry
-from qloom.worlds.virtual.loop import VirtualClock
+from qloom.worlds.virtual.loop import VirtualClock, run_virtual
 from qloom.worlds.virtual.world import VirtualWorld
 
 
@@ -150,14 +150,13 @@ def _run_in_virtual_time(site: Site, background: Background, hybrid: HybridJobs)
         line.jump = clock.jump
         line.lost = world.lose_node
         line.expired = hybrid.expired
-        broker = InProcessBroker(world.devices, clock, site.overheads.queue_call_s)
-
-        hybrid.attach(world, broker)
         hybrid.over = background.over
         hybrid.broken = lambda error: None if finished.done() else finished.set_exception(error)
         background.hybrid = hybrid.arrived
         background.finished = lambda: finished.set_result(None)
-        await finished
-        await broker.close()
+        journal = Journal(None, clock)  # of nobody: each hybrid job has one
+        async with assemble(world, journal, queue_call_s=site.overheads.queue_call_s) as assembly:
+            hybrid.attach(assembly)
+            await finished
 
-    entry.execute(main, 0, 0)
+    run_virtual(main)

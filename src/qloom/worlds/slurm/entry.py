@@ -15,22 +15,30 @@ from qloom.slurm.facts import ClusterFacts, check, read_facts
 from qloom.slurm.reap import reap
 from qloom.slurm.tags import own_tag
 from qloom.views.accounting import Interval, read_history
-from qloom.worlds import Surroundings
+from qloom.worlds import DriverJobs, RunContext
 from qloom.worlds.hosted import HostedWorld
-from qloom.worlds.realtime import RealClock, execute
+from qloom.worlds.realtime import RealClock, RealTimeEntry
 from qloom.worlds.slurm import submitted
 from qloom.worlds.slurm.driver_job import DRIVER, is_inside, read_driver_job
 from qloom.worlds.slurm.handover import SlurmHandover
 from qloom.worlds.slurm.world import SlurmWorld
 
-__all__ = ["REAL_TIME", "check", "execute", "make", "submitted"]
 
-REAL_TIME = True
+class SlurmDriverJobs(DriverJobs):
+    """The Slurm jobs that drivers live in."""
+
+    def enclosing_job(self) -> str | None:
+        """The Slurm job that this process runs in."""
+        return submitted.own_job()
+
+    def require_ended(self, job: str, run: str) -> None:
+        """Refuse to go on with a run that a Slurm job has, or will have."""
+        submitted.require_ended(job, run)
 
 
-def make(surroundings: Surroundings, clock: RealClock) -> World:
+def make_slurm_world(context: RunContext, clock: RealClock) -> World:
     """The partition of the site. What dead drivers of this user have left is given back first."""
-    directory, record = surroundings.directory, surroundings.record
+    directory, record = context.directory, context.record
     logs = None if directory is None else directory / "logs"
     if logs is not None:
         logs.mkdir(mode=0o700, exist_ok=True)
@@ -39,22 +47,22 @@ def make(surroundings: Surroundings, clock: RealClock) -> World:
         record(Reaped(engine_ids=leaked))
     run = f"memory-{os.getpid()}" if directory is None else directory.name
     past = [] if directory is None else read_history(read_events(directory)).intervals
-    facts = read_facts(surroundings.site)
+    facts = read_facts(context.site)
     world = SlurmWorld(
-        surroundings.site,
+        context.site,
         facts,
         clock,
         own_tag(run, os.environ["SLURM_JOB_ID"] if is_inside() else ""),
-        surroundings.worker_set_up,
+        context.worker_set_up,
         logs,
         record,
         sum(interval.seconds * interval.weight for interval in past if interval.kind == "node"),
         sum(interval.seconds * _qpus(interval, facts) for interval in past),
     )
-    lives_in_a_job = surroundings.driver == "in-job" or (surroundings.driver != "here" and is_inside())
-    if directory is None or not (lives_in_a_job or surroundings.driver == "chain"):
+    lives_in_a_job = context.driver == "in-job" or (context.driver != "here" and is_inside())
+    if directory is None or not (lives_in_a_job or context.driver == "chain"):
         return world
-    return _hosted(world, surroundings.driver, directory, lives_in_a_job)
+    return _hosted(world, context.driver, directory, lives_in_a_job)
 
 
 def _hosted(world: SlurmWorld, driver: str, directory: Path, lives_in_a_job: bool) -> HostedWorld:
@@ -75,3 +83,6 @@ def _qpus(interval: Interval, facts: ClusterFacts) -> float:
     if interval.kind == "vqpu":
         return 1 / facts.shares.get(interval.resource, 1)
     return float(interval.kind == "qpu" or (interval.kind == "quantum" and interval.hold == "task"))
+
+
+ENTRY = RealTimeEntry(make_slurm_world, check, SlurmDriverJobs())

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from qloom.site import Site
-from qloom.worlds import Surroundings
-from qloom.worlds.virtual.loop import VirtualClock, VirtualLoop
+from qloom.worlds import RunContext, WorldEntry, WorldFactory
+from qloom.worlds.virtual.loop import VirtualClock, run_virtual
 from qloom.worlds.virtual.world import VirtualWorld
 
-REAL_TIME = False
-submitted = None
+T = TypeVar("T")
 
 
-def check(site: Site) -> None:
-    """Any site can be modelled."""
+@dataclass(frozen=True)
+class _VirtualFactory:
+    clock: VirtualClock
+
+    def make(self, context: RunContext) -> VirtualWorld:
+        """A modelled cluster; those who stand in its line explain a deadlock."""
+        world = VirtualWorld(context.site, self.clock, context.profile)
+        self.clock.explain_with(world.who_waits)
+        return world
 
 
-def execute(main: Callable[[VirtualClock], Coroutine[Any, Any, Any]], began_us: int, at_us: int) -> Any:
-    """Run in a loop of its own, from `at_us` on."""
-    loop = VirtualLoop()  # type: ignore[abstract]
-    loop.now_us = at_us
-    try:
-        return loop.run_until_complete(main(VirtualClock(loop)))
-    finally:
-        loop.close()
+class VirtualEntry(WorldEntry):
+    """The way into a modelled cluster. Any site can be modelled."""
+
+    real_time = False
+
+    def run(self, main: Callable[[WorldFactory], Coroutine[Any, Any, T]], began_us: int, at_us: int) -> T:
+        """Run in a new virtual loop, from `at_us` on."""
+        return run_virtual(lambda clock: main(_VirtualFactory(clock)), at_us)
 
 
-def make(surroundings: Surroundings, clock: VirtualClock) -> VirtualWorld:
-    """A modelled cluster; a deadlock is explained by those who stand in its line."""
-    world = VirtualWorld(surroundings.site, clock, surroundings.profile)
-    clock.explain_with(world.who_waits)
-    return world
+ENTRY = VirtualEntry()

@@ -12,13 +12,15 @@ import contextvars
 import heapq
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from qloom.errors import Deadlock
 
 _RunningLoop = asyncio._set_running_loop
 FOR_EVER_US = 2**62
+
+T = TypeVar("T")
 
 
 class _Handle(list[Any]):
@@ -242,3 +244,13 @@ class VirtualClock:
         """Call `then` when the time is up, after all else that is due at that instant."""
         loop = self._loop
         return loop.call_at_us(loop.now_us + round(seconds * 1e6), then, deadline=True).cancel
+
+
+def run_virtual(main: Callable[[VirtualClock], Coroutine[Any, Any, T]], at_us: int = 0) -> T:
+    """Run a coroutine function in a new virtual loop whose clock starts at `at_us`."""
+    loop = VirtualLoop()  # type: ignore[abstract]
+    loop.now_us = at_us
+    try:
+        return loop.run_until_complete(main(VirtualClock(loop)))  # type: ignore[no-any-return]
+    finally:
+        loop.close()
