@@ -79,7 +79,7 @@ def test_advice_on_an_earlier_run_takes_its_program_and_durations():
         (["last"], "there is no run yet"),
         (["phases", "--wait", "-1"], "a wait is a finite number"),
         (["phases", "--value", "-1"], "a second is worth"),
-        (["phases", "--strategies", "best"], "no strategy is called 'best'"),
+        (["phases", "--strategies", "best"], "unknown strategy 'best'"),
         (["phases", "--set", "speed=3"], "speed"),
     ],
 )

@@ -22,8 +22,8 @@ MATRIX = '[matrix]\nstrategy = ["offload"]\n'
 BAD = {
     "matrix is empty": "",
     "axis strategy of the matrix is empty": "[matrix]\nstrategy = []\n",
-    "no strategy is called 'offlod'": '[matrix]\nstrategy = ["offlod"]\n',
-    "no strategy is called 'magic'": '[matrix.how]\nso = { strategy = "magic" }\n',
+    "unknown strategy 'offlod'": '[matrix]\nstrategy = ["offlod"]\n',
+    "unknown strategy 'magic'": '[matrix.how]\nso = { strategy = "magic" }\n',
     "no QPU technology is called 'abacus'": '[matrix]\ntechnology = ["abacus"]\n',
     "colour is no axis": '[matrix]\ncolour = ["red"]\n',
     "base.nodez is not a known key": "[base]\nnodez = 3\n" + MATRIX,

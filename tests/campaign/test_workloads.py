@@ -56,7 +56,7 @@ def test_a_workload_is_a_cell_like_any_other():
         ({"load": 0}, "the load factor must be above 0, not 0"),
         ({"mix": "magic"}, "'magic' is no part of a mix"),
         ({"size": 3}, "workload: size"),
-        ({"policy": "nope"}, "no policy is called 'nope'"),
+        ({"policy": "nope"}, "unknown policy 'nope'"),
         ({"arrivals": "nope"}, "no arrivals are called 'nope'"),
         ({"arrivals": "closed", "load": 0.5}, "users of a closed loop make the load"),
         ({"arrivals": "closed"}, "has no figure harm_s"),
@@ -82,7 +82,7 @@ def test_a_wrong_workload_is_refused_before_anything_runs(workload, message, tmp
         ({"job_nodes": 2}, "job_nodes means nothing beside a workload"),
         ({"shots": 100}, "shots means nothing beside a workload"),
         ({"nodes": 1}, "a workload needs at least 2 nodes"),
-        ({"strategy": "offload,vqpu"}, "no strategy is called 'offload,vqpu'"),
+        ({"strategy": "offload,vqpu"}, "unknown strategy 'offload,vqpu'"),
     ],
 )
 def test_what_means_nothing_beside_a_workload_is_refused(setting, message, tmp_path):

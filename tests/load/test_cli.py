@@ -114,7 +114,7 @@ def test_arrivals_of_a_trace_are_replaced_if_asked_for(tmp_path):
         (["--load", "much"], "--load 'much': not a number"),
         (["--hybrid", "some"], "--hybrid: 'some' is no share"),
         (["--partition", "gpu"], "'gpu' is no partition"),
-        (["--policy", "nobody"], "no policy is called 'nobody'"),
+        (["--policy", "nobody"], "unknown policy 'nobody'"),
         (["--mtbf-h", "0"], "failures need positive hours"),
         (["--strategy", "all", "--csv", "x.csv"], "--swf and --csv hold one run"),
         (["--sidecar", "x.jsonl"], "a side-car belongs to a trace"),

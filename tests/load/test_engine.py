@@ -313,7 +313,7 @@ def test_the_same_load_gives_the_same_result():
         ({"policy": named(Greedy)}, f"policy {named(Greedy)} over-allocates: it starts job 2 on 4 nodes, 1 are free"),
         ({"policy": named(Twice)}, f"policy {named(Twice)} starts job 1, which does not wait"),
         ({"policy": named(Lazy)}, f"policy {named(Lazy)} starts nobody: job 1 waits and there is room"),
-        ({"policy": "nobody"}, "no policy is called 'nobody'"),
+        ({"policy": "nobody"}, "unknown policy 'nobody'"),
         ({"policy": "no.such.module:Policy"}, "policy no.such.module:Policy: No module named 'no'"),
         ({"policy": f"{__name__}:starts"}, "has no class starts with a method decide"),
         ({"policy_options": {"width": 3}}, "policy Easy has no option 'width'"),
@@ -322,7 +322,7 @@ def test_the_same_load_gives_the_same_result():
         ({"arrivals": "sometimes"}, "no arrivals are called 'sometimes'"),
         ({"hybrid": 1.5}, "the share of hybrid jobs is between 0 and 100 %, not 150%"),
         ({"warm_up": 1.0}, "the warm-up is a part of the jobs"),
-        ({"strategy": "magic"}, "no strategy is called 'magic'"),
+        ({"strategy": "magic"}, "unknown strategy 'magic'"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(settings, message):

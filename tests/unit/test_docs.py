@@ -63,10 +63,10 @@ def directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys, "path", list(sys.path))
-    known = dict(STRATEGIES)
+    known = list(STRATEGIES)
     yield tmp_path
-    STRATEGIES.clear()
-    STRATEGIES.update(known)
+    for added in set(STRATEGIES) - set(known):
+        del STRATEGIES[added]
 
 
 def run_qloom(words: list[str]) -> tuple[int, str]:

@@ -137,7 +137,9 @@ def run(
     arrivals: Arrivals = None,
     users: Annotated[int, typer.Option(help="Users of a closed loop.")] = 20,
     think_s: Annotated[float, typer.Option(help="Their mean pause between two jobs.")] = 600.0,
-    policy: Annotated[str, typer.Option(help=f"{', '.join(POLICIES)}, or module:Class of your own.")] = "easy",
+    policy: Annotated[
+        str, typer.Option(help=f"{', '.join(POLICIES.built_in)}, or module:Class of your own.")
+    ] = "easy",
     interval_s: Annotated[float, typer.Option(help="Seconds between backfill passes; 0: at every change.")] = 30.0,
     depth: Annotated[int, typer.Option(help="Waiting jobs that a backfill pass looks at; 0: all.")] = 0,
     hybrid: HybridShare = "0%",

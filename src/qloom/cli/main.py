@@ -42,6 +42,7 @@ FILES = {  # the file of each command, in the order of the help
     "slurm": "slurm",
     "export": "export",
     "step": "export",
+    "plugins": "plugins",
 }
 
 

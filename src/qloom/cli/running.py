@@ -70,7 +70,9 @@ def run(
     program: ProgramArgument,
     strategy: Annotated[
         str,
-        typer.Option(help=f"{', '.join(STRATEGIES)}, or auto; also with another hold of the QPU: malleable+share."),
+        typer.Option(
+            help=f"{', '.join(STRATEGIES.built_in)}, or auto; also with another hold of the QPU: malleable+share."
+        ),
     ] = "offload",
     world: World = "local",
     nodes: Nodes = None,

@@ -23,7 +23,9 @@ def submit(
     program: running.ProgramArgument,
     strategy: Annotated[
         str,
-        typer.Option(help=f"{', '.join(STRATEGIES)}, or auto; also with another hold of the QPU: malleable+share."),
+        typer.Option(
+            help=f"{', '.join(STRATEGIES.built_in)}, or auto; also with another hold of the QPU: malleable+share."
+        ),
     ] = "offload",
     driver: Annotated[
         str | None,

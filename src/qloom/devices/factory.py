@@ -13,6 +13,7 @@ from qloom.devices.solvers import require
 from qloom.devices.technologies import technology
 from qloom.devices.windows import window_from
 from qloom.errors import InputError
+from qloom.plugins import Registry
 
 # kind: technology, payloads; an emulated device takes delays as well, which only use its time
 EMULATED: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -21,7 +22,17 @@ EMULATED: dict[str, tuple[str, tuple[str, ...]]] = {
     "qaoa": ("superconducting", ("openqasm3", "qubo", "delay")),
     "pulser": ("neutral-atoms", ("pulser", "delay")),
 }
-KINDS = (*EMULATED, "qrmi", "process")
+DEVICES: Registry[Callable[[Mapping[str, Any]], Device]] = Registry(
+    "qloom.devices",
+    "kind of device",
+    {
+        **dict.fromkeys(EMULATED, "qloom.devices.factory:make_emulated"),
+        "qrmi": "qloom.devices.factory:make_qrmi",
+        "process": "qloom.devices.factory:make_process",
+    },
+    expected="a function of a table of the config",
+    check=callable,
+)
 COMMON = ("kind", "name", "technology", "profile", "qubits", "lanes", "set_up_s", "per_shot_s", "local_addressing",
           "max_shots", "max_bits", "max_operations", "max_duration_ns", "max_answer_bytes", "memory_mib",
           "set_up_shared", "notes", "in_process", "vendor_queue", "can_stop")  # fmt: skip
@@ -86,17 +97,13 @@ def make_device(config: Mapping[str, Any]) -> Device:
 
 def _make(config: Mapping[str, Any], *, twin: bool) -> Device:
     """A twin only answers what needs no device, for one that runs elsewhere: what that needs is not needed here."""
-    kind = config.get("kind", "annealing")
-    if kind not in KINDS:
-        raise InputError(f"there is no device of kind {kind!r}", hint=f"choose one of {', '.join(KINDS)}")
-    _check(str(kind), config)
-    if kind == "process":
-        return _process(config)
-    if kind == "qrmi":
-        return _qrmi(config)
-    if not twin:
-        require(str(kind))
-    return _emulated(str(kind), config)
+    kind = str(config.get("kind", "annealing"))
+    make = DEVICES.choose(kind)
+    if kind in DEVICES.built_in:
+        _check(kind, config)
+    if kind in EMULATED and not twin:
+        require(kind)
+    return make(config)
 
 
 def _check(kind: str, config: Mapping[str, Any]) -> None:
@@ -138,10 +145,12 @@ def _description(config: Mapping[str, Any], technology_name: str, **given: Any) 
     return dataclasses.replace(base, **{**own, **limited, "name": name})
 
 
-def _emulated(kind: str, config: Mapping[str, Any]) -> Device:
+def make_emulated(config: Mapping[str, Any]) -> Device:
+    """A device that keeps a technology's time scale and has a solver of this machine compute its answers."""
     from qloom.devices.emulated import MEMORY_MIB, EmulatedDevice
     from qloom.devices.faults import Faults
 
+    kind = str(config.get("kind", "annealing"))
     default, payloads = EMULATED[kind]
     description = _description(config, default, qubits=_largest(kind), payloads=payloads, emulated=True)
     calibration = config.get("calibration", ())
@@ -176,7 +185,7 @@ def _table(make: Callable[..., Any], values: Any, place: str) -> Any:
     return make(**values)
 
 
-def _qrmi(config: Mapping[str, Any]) -> Device:
+def make_qrmi(config: Mapping[str, Any]) -> Device:
     """In a process of its own, unless this is that process: a vendor's call that hangs cannot be ended otherwise."""
     from qloom.devices.qrmi import QrmiDevice
     from qloom.devices.resource import TYPES
@@ -203,7 +212,8 @@ def _qrmi(config: Mapping[str, Any]) -> Device:
     return _in_process_of_its_own(device, {**config, "call_s": 4 * config.get("call_s", 60.0) + 5}, config)
 
 
-def _process(config: Mapping[str, Any]) -> Device:
+def make_process(config: Mapping[str, Any]) -> Device:
+    """A device in a separate process, which may die without the broker."""
     inner = config.get("device")
     if not isinstance(inner, Mapping):
         raise InputError(f"device {config.get('name', 'process')}: a device of kind process needs a table 'device'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from qloom.errors import InputError, JournalError
 from qloom.journal import home
@@ -13,13 +13,15 @@ from qloom.journal.event import Event
 from qloom.journal.events import RunStarted
 from qloom.journal.file import VERSION, start_of
 from qloom.journal.measured import require_jobs
+from qloom.plugins import Registry
 from qloom.programs.load import Program, load_program
 from qloom.site import Site, site_from
 from qloom.strategies import choose
 from qloom.version import __version__
 from qloom.worlds import world_entry
 
-ENGINES = ("streamflow",)
+if TYPE_CHECKING:
+    from qloom.runs.runner import Listener, Outcome
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ class Plan:
         world_entry(self.world).check(self.site)
         for strategy in self.strategy.split(","):
             choose(strategy, self.options, self.site.nodes)
-        if self.engine not in (None, *ENGINES):
-            raise InputError(f"there is no engine {self.engine!r}", hint=f"--engine {', '.join(ENGINES)}, or none")
+        if self.engine is not None:
+            ENGINES.choose(self.engine, also=", or none")
         if self.jobs < 1:
             raise InputError(f"--jobs must be at least 1, not {self.jobs}")
         if self.profile is not None and self.world != "virtual":
@@ -95,6 +97,22 @@ class Plan:
             engine=self.engine,
             advice=self.advice,
         )
+
+
+class Engine(Protocol):
+    """Runs a plan of the strategy `workflow` instead of qloom itself, and journals it as qloom would."""
+
+    def __call__(self, plan: Plan, *, listener: Listener | None = None) -> Outcome:
+        """Carry out a plan in a new run."""
+
+
+ENGINES: Registry[Engine] = Registry(
+    "qloom.engines",
+    "engine",
+    {"streamflow": "qloom.streamflow.engine:execute"},
+    expected="a function of a plan",
+    check=callable,
+)
 
 
 def plan_of(events: Sequence[Event], name: str) -> Plan:

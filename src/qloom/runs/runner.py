@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import os
 import shutil
@@ -28,7 +27,7 @@ from qloom.journal.results import ResultStore
 from qloom.ports import World
 from qloom.programs.load import Program, from_function, load_program
 from qloom.runs.assembly import assemble
-from qloom.runs.plan import Plan
+from qloom.runs.plan import ENGINES, Plan
 from qloom.worlds import RunContext, WorldEntry, WorldFactory, world_entry
 
 __all__ = ["Execution", "Listener", "Outcome", "Plan", "execute", "run"]
@@ -81,9 +80,8 @@ def execute(
 ) -> Outcome:
     """Carry out a plan in a new run."""
     plan.check()
-    if plan.engine is not None:  # it stands above this file: found by name, as worlds are
-        outcome: Outcome = importlib.import_module(f"qloom.{plan.engine}.engine").execute(plan, listener=listener)
-        return outcome
+    if plan.engine is not None:
+        return ENGINES[plan.engine](plan, listener=listener)
     plan = plan.with_devices()
     if not in_memory:
         plan = replace(plan, parameters=json_copy(plan.parameters))

@@ -1,6 +1,6 @@
 """Strategies by name. A name may be followed by another way to hold the QPU: `malleable+share`.
 
-A new strategy is one new file in this folder and one line here.
+A new strategy is one new file in this folder and one line here, or an entry point `qloom.strategies` of any package.
 """
 
 from __future__ import annotations
@@ -9,43 +9,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qloom.errors import InputError, closest
+from qloom.errors import InputError
 from qloom.model import Need, QpuHold
+from qloom.plugins import Registry
 from qloom.ports import Requirements
 from qloom.strategies.base import Strategy
-from qloom.strategies.coschedule import Coschedule
-from qloom.strategies.malleable import Malleable
-from qloom.strategies.offload import Offload
 from qloom.strategies.options import Options, usual_options
-from qloom.strategies.pertask import PerTask
-from qloom.strategies.split import Split
-from qloom.strategies.vqpu import Vqpu
-from qloom.strategies.weave import Weave
-from qloom.strategies.workflow import Workflow
 
-STRATEGIES: dict[str, type[Strategy[Any]]] = {
-    "coschedule": Coschedule,
-    "offload": Offload,
-    "workflow": Workflow,
-    "pertask": PerTask,
-    "vqpu": Vqpu,
-    "malleable": Malleable,
-    "split": Split,
-    "weave": Weave,
-}
+STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
+    "qloom.strategies",
+    "strategy",
+    {
+        "coschedule": "qloom.strategies.coschedule:Coschedule",
+        "offload": "qloom.strategies.offload:Offload",
+        "workflow": "qloom.strategies.workflow:Workflow",
+        "pertask": "qloom.strategies.pertask:PerTask",
+        "vqpu": "qloom.strategies.vqpu:Vqpu",
+        "malleable": "qloom.strategies.malleable:Malleable",
+        "split": "qloom.strategies.split:Split",
+        "weave": "qloom.strategies.weave:Weave",
+    },
+    expected="a subclass of qloom.strategies.base.Strategy",
+    check=lambda found: isinstance(found, type) and issubclass(found, Strategy),
+)
 
 
 def parse_strategy(text: str) -> tuple[type[Strategy[Any]], QpuHold | None]:
     """The class and the hold of `NAME` or `NAME+HOLD`."""
     name, plus, hold = text.partition("+")
-    if name not in STRATEGIES:
-        meant = closest(name, [*STRATEGIES, "auto"])
-        names = f"choose one of {', '.join(STRATEGIES)}, also as NAME+share; run and submit take auto"
-        raise InputError(f"no strategy is called {name!r}", hint=f"{meant} {names}".lstrip())
+    kind = STRATEGIES.choose(name, also=", also as NAME+share; run and submit take auto")
     if not plus:
-        return STRATEGIES[name], None
+        return kind, None
     try:
-        return STRATEGIES[name], QpuHold(hold)
+        return kind, QpuHold(hold)
     except ValueError:
         raise InputError(f"no way to hold a QPU is called {hold!r}", hint="whole, share or task") from None
 

@@ -5,15 +5,14 @@ A world is found by name and entered through its `WorldEntry`. Nothing here know
 
 from __future__ import annotations
 
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-from qloom.errors import InputError, closest
 from qloom.journal.event import Record
+from qloom.plugins import Registry
 
 if TYPE_CHECKING:  # workers and QPUs import what is beside this file: they start quickly
     from qloom.journal.replay import Past
@@ -72,15 +71,15 @@ class WorldEntry(ABC):
         """Run `main` to its end. The run began at `began_us` of the epoch; a virtual clock starts at `at_us`."""
 
 
-WORLDS = {name: f"qloom.worlds.{name}.entry" for name in ("local", "virtual", "slurm")}  # modules with an `ENTRY`
+WORLDS: Registry[WorldEntry] = Registry(
+    "qloom.worlds",
+    "world",
+    {name: f"qloom.worlds.{name}.entry:ENTRY" for name in ("local", "virtual", "slurm")},
+    expected="an instance of qloom.worlds.WorldEntry",
+    check=lambda found: isinstance(found, WorldEntry),
+)
 
 
 def world_entry(name: str) -> WorldEntry:
     """The way into the world of that name."""
-    if name not in WORLDS:
-        hint = f"{closest(name, WORLDS)} choose one of {', '.join(WORLDS)}".lstrip()
-        raise InputError(f"unknown world {name!r}", hint=hint)
-    entry = importlib.import_module(WORLDS[name]).ENTRY
-    if not isinstance(entry, WorldEntry):
-        raise TypeError(f"{WORLDS[name]}.ENTRY is not a WorldEntry")
-    return entry
+    return WORLDS.choose(name)

@@ -84,11 +84,11 @@ PROGRAMS = {
     "broken.job.toml": "name = \n",
 }
 BAD = [
-    (("run", "phases", "--strategy", "magic"), ["no strategy is called 'magic'", "malleable"]),
+    (("run", "phases", "--strategy", "magic"), ["unknown strategy 'magic'", "malleable"]),
     (("run", "phases", "--strategy", "maleable"), ["'maleable' (is it malleable?", "NAME+share", "auto"]),
-    (("run", "phases", "--strategy", ""), ["no strategy is called ''"]),
+    (("run", "phases", "--strategy", ""), ["unknown strategy ''"]),
     (("run", "phases", "--strategy", "malleable+foo"), ["no way to hold a QPU is called 'foo'", "whole, share"]),
-    (("compare", "phases", "--strategies", "offload,magic"), ["no strategy is called 'magic'"]),
+    (("compare", "phases", "--strategies", "offload,magic"), ["unknown strategy 'magic'"]),
     (("compare", "phases", "--strategies", ","), ["no strategy was named"]),
     (("run", "phases", "--world", "mars"), ["unknown world 'mars'", "local, virtual"]),
     (("run", "phases", "--jobs", "0"), ["--jobs must be at least 1"]),

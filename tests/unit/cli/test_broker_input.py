@@ -13,7 +13,7 @@ AS_DEVICES_TAKE_IT = {"linear": [["a", -1.0], ["b", 0.0]], "quadratic": [["a", "
 
 def test_check_refuses_what_serve_refuses(cli):
     write("broker.toml", '[[devices]]\nkind = "anealing"\n')
-    refused(cli("broker", "check", "--config", "broker.toml"), "no device of kind 'anealing'", "annealing")
+    refused(cli("broker", "check", "--config", "broker.toml"), "unknown kind of device 'anealing'", "annealing")
     write("broker.toml", "[promises.nothing]\nshares = 2\n")
     refused(cli("broker", "check", "--config", "broker.toml"), "promises.nothing: there is no such device")
 

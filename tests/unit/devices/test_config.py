@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from qloom.device import STATES
-from qloom.devices.factory import KINDS, make_device
+from qloom.devices.factory import DEVICES, make_device
 from qloom.devices.profiles import load_profile, profile_names
 from qloom.devices.schema import describe, device_schema, schema_text
 from qloom.errors import InputError, PayloadError
@@ -47,7 +47,7 @@ def test_the_two_machines_and_what_an_emulator_makes_of_them():
 
 
 WRONG = [
-    ({"kind": "warp"}, "no device of kind 'warp'"),
+    ({"kind": "warp"}, "unknown kind of device 'warp'"),
     ({"lanse": 2}, "lanse is not a known key of kind annealing"),
     ({"lanes": 0}, "lanes must be a whole number of at least 1, not 0"),
     ({"lanes": True}, "lanes must be"),
@@ -99,5 +99,5 @@ def test_a_missing_extra_is_named(kind, module, extra, monkeypatch):
 
 def test_kinds_are_what_is_documented():
     page = (ROOT / "docs" / "guides" / "devices.md").read_text()
-    assert [kind for kind in KINDS if f"`{kind}`" not in page] == []
+    assert [kind for kind in DEVICES if f"`{kind}`" not in page] == []
     assert [name for name in profile_names() if f"`{name}`" not in page] == []

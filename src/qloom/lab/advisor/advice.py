@@ -84,7 +84,7 @@ def advise(
     *,
     known: Known | None = None,
     crowd: Crowd | None = None,
-    strategies: Sequence[str] = tuple(STRATEGIES),
+    strategies: Sequence[str] = tuple(STRATEGIES.built_in),
     value_node_s: float | None = None,
     samples: int = SAMPLES,
     qpu_wait_s: float = 0.0,

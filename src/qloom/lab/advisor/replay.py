@@ -61,7 +61,7 @@ def _replay(events: list[Event], plan: Plan, past: Past | None) -> Instead | Non
     crowd = Waits(mean(waits_of(list(since_handed_on(events)))) if on_slurm else 0.0, drawn=False)
     known = Known(events=[events])
     trials: dict[str, Trial] = {}
-    for strategy in dict.fromkeys((plan.strategy, *STRATEGIES)):
+    for strategy in dict.fromkeys((plan.strategy, *STRATEGIES.built_in)):
         options = plan.options if strategy == plan.strategy else {}
         variant = replace(plan, strategy=strategy, options=options, world="virtual", profile=None)
         with contextlib.suppress(QloomError):

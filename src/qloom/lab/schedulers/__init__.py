@@ -6,23 +6,35 @@ import importlib
 import sys
 
 from qloom.errors import InputError, PolicyError
-from qloom.lab.schedulers.conservative import Conservative
-from qloom.lab.schedulers.easy import Easy
-from qloom.lab.schedulers.fcfs import Fcfs
 from qloom.lab.schedulers.guard import GuardedPolicy, described
 from qloom.lab.schedulers.policy import Policy
-from qloom.lab.schedulers.replan import Replan
+from qloom.plugins import Registry
 
-POLICIES: dict[str, type[Policy]] = {"fcfs": Fcfs, "easy": Easy, "conservative": Conservative, "replan": Replan}
+
+def _is_policy(found: object) -> bool:
+    return isinstance(found, type) and callable(getattr(found, "decide", None))
+
+
+POLICIES: Registry[type[Policy]] = Registry(
+    "qloom.policies",
+    "policy",
+    {
+        "fcfs": "qloom.lab.schedulers.fcfs:Fcfs",
+        "easy": "qloom.lab.schedulers.easy:Easy",
+        "conservative": "qloom.lab.schedulers.conservative:Conservative",
+        "replan": "qloom.lab.schedulers.replan:Replan",
+    },
+    expected="a class with a method decide",
+    check=_is_policy,
+)
 
 
 def make_policy(text: str, **options: float) -> Policy:
-    """The policy that `text` names, with its options; a user's own one is guarded."""
-    if text in POLICIES:
-        return POLICIES[text](**options)
+    """The policy that `text` names, with its options; one that is not qloom's is guarded."""
     module_name, colon, class_name = text.partition(":")
     if not colon:
-        raise InputError(f"no policy is called {text!r}", hint=f"{', '.join(POLICIES)}, or module:Class of your own")
+        policy = POLICIES.choose(text, also=", or module:Class of your own")
+        return policy(**options) if text in POLICIES.built_in else GuardedPolicy(text, policy, options)
     if "" not in sys.path:
         sys.path.insert(0, "")  # modules of this directory, as for `python -m`
     try:
@@ -31,6 +43,6 @@ def make_policy(text: str, **options: float) -> Policy:
         raise InputError(f"policy {text}: {error}", hint="is it on PYTHONPATH?") from None
     except Exception as error:
         raise PolicyError(f"policy {text} cannot be imported: {described(error)}") from None
-    if not callable(getattr(found, "decide", None)) or not isinstance(found, type):
+    if not isinstance(found, type) or not _is_policy(found):
         raise InputError(f"policy {text}: {module_name} has no class {class_name} with a method decide")
     return GuardedPolicy(text, found, options)
