@@ -41,7 +41,7 @@ def run_elsewhere(plan, *, listener=None):
 
 
 class Wonderland(VirtualEntry):
-    '''Virtual time by another name.'''
+    """Virtual time by another name."""
 
 
 wonderland = Wonderland()

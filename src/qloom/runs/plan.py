@@ -99,14 +99,14 @@ class Plan:
         )
 
 
-class Engine(Protocol):
+class WorkflowEngine(Protocol):
     """Runs a plan of the strategy `workflow` instead of qloom itself, and journals it as qloom would."""
 
     def __call__(self, plan: Plan, *, listener: Listener | None = None) -> Outcome:
         """Carry out a plan in a new run."""
 
 
-ENGINES: Registry[Engine] = Registry(
+ENGINES: Registry[WorkflowEngine] = Registry(
     "qloom.engines",
     "engine",
     {"streamflow": "qloom.streamflow.engine:execute"},
