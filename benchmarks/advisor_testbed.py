@@ -25,7 +25,7 @@ from qloom.programs.load import load_program
 from qloom.runs.runner import Plan, execute
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
-from qloom.testbed import Settings, Testbed
+from qloom.testbed import Testbed, TestbedSettings
 from qloom.views.accounting import account, read_history
 from qloom.worlds.slurm.measure import measure
 
@@ -105,7 +105,7 @@ def main() -> None:
     given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="qloom-advisor-") as home,
-        Testbed.up("advisor-benchmark", Settings(nodes=NODES), attached=True) as testbed,
+        Testbed.up("advisor-benchmark", TestbedSettings(nodes=NODES), attached=True) as testbed,
     ):
         os.environ.update(testbed.environment, QLOOM_HOME=home)
         os.environ.pop("QLOOM_BROKER", None)  # runs have a queue of their own

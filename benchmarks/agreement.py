@@ -26,7 +26,7 @@ import qloom
 from qloom.lab.campaign.manifest import as_list, circumstances
 from qloom.site import Overheads, Site
 from qloom.strategies import STRATEGIES
-from qloom.testbed import Settings, Testbed
+from qloom.testbed import Testbed, TestbedSettings
 from qloom.views.accounting import account, read_history
 
 AIM = 0.05
@@ -82,7 +82,7 @@ def prepared(world: str) -> Iterator[None]:
         home = stack.enter_context(tempfile.TemporaryDirectory(prefix="qloom-benchmark-"))
         if world == "slurm":
             name = f"bench-agreement-{os.getpid()}"
-            testbed = stack.enter_context(Testbed.up(name, Settings(), attached=True))
+            testbed = stack.enter_context(Testbed.up(name, TestbedSettings(), attached=True))
             os.environ.update(testbed.environment)
             os.environ.pop("QLOOM_BROKER", None)  # runs have a queue of their own
         os.environ["QLOOM_HOME"] = home

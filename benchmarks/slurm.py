@@ -21,7 +21,7 @@ from qloom.lab.campaign.manifest import as_list, circumstances
 from qloom.site import Site
 from qloom.slurm.client import Client
 from qloom.strategies import STRATEGIES
-from qloom.testbed import Settings, Testbed
+from qloom.testbed import Testbed, TestbedSettings
 from qloom.views.accounting import account, read_history
 from qloom.worlds.slurm import world as slurm_world
 from qloom.worlds.slurm.measure import measure
@@ -70,7 +70,10 @@ def one(strategy: str) -> tuple[float, float, int]:
 def main() -> None:
     """Print one line for each strategy, then what single steps cost."""
     setattr(slurm_world, "Client", CountingClient)  # noqa: B010  mypy: a class is no variable
-    with tempfile.TemporaryDirectory() as home, Testbed.up("bench-slurm", Settings(), attached=True) as testbed:
+    with (
+        tempfile.TemporaryDirectory() as home,
+        Testbed.up("bench-slurm", TestbedSettings(), attached=True) as testbed,
+    ):
         os.environ.update(testbed.environment)
         os.environ.pop("QLOOM_BROKER", None)  # runs have a queue of their own
         os.environ.pop("QLOOM_BROKER", None)

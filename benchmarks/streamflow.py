@@ -32,7 +32,7 @@ import qloom
 from qloom.export import Places, flow_of, write_cwl
 from qloom.lab.campaign.manifest import as_list, circumstances
 from qloom.streamflow.environment import find_streamflow, step_environment
-from qloom.testbed import Settings, Testbed
+from qloom.testbed import Testbed, TestbedSettings
 
 PHASE = """[[phase]]
 kind = "classical"
@@ -143,7 +143,7 @@ def main() -> None:
     began = os.getloadavg()[0]
     with (
         tempfile.TemporaryDirectory(prefix="qloom-benchmark-") as temporary,
-        Testbed.up(f"bench-streamflow-{os.getpid()}", Settings(), attached=True) as testbed,
+        Testbed.up(f"bench-streamflow-{os.getpid()}", TestbedSettings(), attached=True) as testbed,
     ):
         os.environ |= {**testbed.environment, "QLOOM_HOME": f"{temporary}/home"}
         os.environ.pop("QLOOM_BROKER", None)  # runs have a queue of their own

@@ -24,7 +24,7 @@ from qloom.lab.campaign.read import read_raw
 from qloom.lab.campaign.rows import read_results, rows_of
 from qloom.lab.campaign.store import Asked
 from qloom.site import Site, read_site
-from qloom.testbed import Settings, Testbed
+from qloom.testbed import Testbed, TestbedSettings
 
 FIGURES = ("wall_s", "node_s")
 Columns = dict[tuple[str, str], dict[str, dict[str, Any]]]  # quantum tasks, spare work -> strategy -> row
@@ -77,7 +77,7 @@ def main() -> None:
     directory = asked.directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
     measured = directory / "overheads.toml"
-    with Testbed.up(f"weave-{os.getpid()}", Settings(), attached=True) as testbed:
+    with Testbed.up(f"weave-{os.getpid()}", TestbedSettings(), attached=True) as testbed:
         os.environ.update(testbed.environment)
         os.environ.pop("QLOOM_BROKER", None)  # runs have a queue of their own
         os.environ["QLOOM_HOME"] = str(directory)

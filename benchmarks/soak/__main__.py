@@ -33,8 +33,7 @@ from benchmarks.soak.hostile import Hostile
 from benchmarks.soak.place import Place
 
 from qloom.broker.store.database import integrity
-from qloom.testbed import Settings, Testbed
-from qloom.testbed.programs import missing, search_path
+from qloom.testbed import Testbed, TestbedSettings
 
 KILLED, WARMED = 0.55, 0.7  # parts of the time: until the last kill, until memory is read first
 END_S = 180.0  # to end what is under way, at most
@@ -170,7 +169,7 @@ async def soak(directory: Path, seconds: float, seed: str, testbed: Testbed | No
     pace_s = max(1.0, min(20.0, seconds / 20))
     parts = [Soak("plain", Place(directory / "plain"), f"{seed} plain", pace_s, None)]
     if testbed is not None:
-        slurm = {**testbed.environment, "PATH": search_path()}
+        slurm = {**testbed.environment, "PATH": TestbedSettings().installation.search_path}
         place = Place(directory / "slurm", slurm=slurm)
         parts.append(Soak("slurm", place, f"{seed} slurm", pace_s, Cluster(testbed)))
     try:
@@ -213,14 +212,14 @@ def main() -> int:
     print(
         f"soak of {options.minutes:g} minutes, seed {seed}, commit {commit.stdout.strip() or 'unknown'}", flush=True
     )
-    if not options.no_slurm and (absent := missing()):
+    if not options.no_slurm and (absent := TestbedSettings().installation.missing()):
         print(f"without Slurm: {', '.join(absent)} are not here", flush=True)
         options.no_slurm = True
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="qloom-soak-")))
         testbed = None
         if not options.no_slurm:
-            settings = Settings(nodes=1, vqpus=4, broker=False)
+            settings = TestbedSettings(nodes=1, vqpus=4, broker=False)
             testbed = stack.enter_context(Testbed.up(f"soak-{seed}", settings, attached=True))
         violations = asyncio.run(soak(directory, options.minutes * 60, seed, testbed))
     print(f"\n{'kept' if not violations else f'{violations} VIOLATIONS'} (seed {seed})")

@@ -23,10 +23,9 @@ from qloom.errors import InputError, JournalError, NotPrivate
 from qloom.journal import home
 from qloom.private import PrivateDirectory, read_private, runtime_directory
 from qloom.testbed.configs import Ports
-from qloom.testbed.place import PARTS
+from qloom.testbed.place import PARTS, TestbedRecord, write_record
 from qloom.testbed.processes import start_ticks
-from qloom.testbed.record import Record, write_record
-from qloom.testbed.settings import Settings
+from qloom.testbed.settings import TestbedSettings
 
 VICTIM, ATTACKER = 65534, 1
 LIMIT_S = 60.0
@@ -65,7 +64,7 @@ def planted_testbed(root: Path, supervisor: tuple[int, int]) -> Iterator[Path]:
     place.mkdir(parents=True)
     for part in PARTS:
         (place / part).mkdir()
-    write_record(place, Record(Settings(), Ports(1, 2, (3, 4, 5, 6))))
+    write_record(place, TestbedRecord(TestbedSettings(), Ports(1, 2, (3, 4, 5, 6))))
     (place / "run" / "supervisor.json").write_text(json.dumps(supervisor))
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(place / "run" / "control.sock"))

@@ -13,7 +13,7 @@ import pytest
 
 from qloom.broker.client.sync import SyncBrokerClient
 from qloom.errors import Refused
-from qloom.testbed import Settings, Testbed
+from qloom.testbed import Testbed, TestbedSettings
 from tests.broker.processes import Service, toml
 from tests.slurm.conftest import ABSENT, LOUD
 from tests.slurm.waiting import until
@@ -30,7 +30,9 @@ def cluster():
     """A Slurm with accounting and no broker, in a directory that other users can enter."""
     with tempfile.TemporaryDirectory(prefix="qloom-") as place:
         directory = Path(place) / "d"
-        with Testbed.up("security", Settings(nodes=1, broker=False), directory=directory, attached=True) as testbed:
+        with Testbed.up(
+            "security", TestbedSettings(nodes=1, broker=False), directory=directory, attached=True
+        ) as testbed:
             for entered in (Path(place), directory, directory / "etc", directory / "run"):
                 entered.chmod(0o711)
             (directory / "etc" / "slurm.conf").chmod(0o644)

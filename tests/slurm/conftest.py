@@ -8,11 +8,13 @@ import subprocess
 
 import pytest
 
-from qloom.testbed import Settings, Testbed
-from qloom.testbed.programs import APT, missing
+from qloom.testbed import Testbed, TestbedSettings
+from qloom.testbed.installation import APT, PREFIX_VARIABLE
 from tests.slurm.waiting import until
 
-ABSENT = missing()
+if prefix := os.environ.get(PREFIX_VARIABLE):
+    os.environ[PREFIX_VARIABLE] = os.path.abspath(prefix)  # children of tests have other directories
+ABSENT = TestbedSettings().installation.missing()
 TESTBEDS = {"testbed", "wide_testbed", "strict_testbed", "slurm_programs"}
 WIDE = 18  # nodes; a job holds at most three
 LOUD = f"SLURM IS NOT TESTED: {', '.join(ABSENT)} not here ({APT})"
@@ -34,22 +36,22 @@ def slurm_programs():
 @pytest.fixture(scope="session")
 def testbed():
     """An open site with accounting and a broker; leave no jobs and no daemon down behind."""
-    yield from _shared("open", Settings())
+    yield from _shared("open", TestbedSettings())
 
 
 @pytest.fixture(scope="session")
 def wide_testbed():
     """The same with room for a job of each strategy at once."""
-    yield from _shared("wide", Settings(nodes=WIDE))
+    yield from _shared("wide", TestbedSettings(nodes=WIDE))
 
 
 @pytest.fixture(scope="session")
 def strict_testbed():
     """A wide site with a centre's policies, but for the scheduler's leisure."""
-    yield from _shared("strict", Settings(nodes=WIDE, site="strict", bf_interval_s=1))
+    yield from _shared("strict", TestbedSettings(nodes=WIDE, site="strict", bf_interval_s=1))
 
 
-def _shared(kind: str, settings: Settings):
+def _shared(kind: str, settings: TestbedSettings):
     with Testbed.up(f"test-{kind}-{os.getpid()}", settings, attached=True) as testbed:
         yield testbed
 

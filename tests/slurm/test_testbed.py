@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pwd
+import re
 import shutil
 import signal
 import socket
@@ -19,15 +20,15 @@ from pathlib import Path
 import pytest
 
 from qloom.errors import InputError, QloomError
-from qloom.testbed import Settings, Testbed
+from qloom.testbed import Testbed, TestbedSettings
 from qloom.testbed import testbed as testbed_module
-from qloom.testbed.configs import loopback
-from qloom.testbed.processes import left_over, start_ticks
-from qloom.testbed.record import free_ports, read_record, read_supervisor
+from qloom.testbed.configs import Ports, loopback, slurm_conf, slurmdbd_conf
+from qloom.testbed.place import free_ports, read_record, read_supervisor
+from qloom.testbed.processes import descendants, left_over, name_of, start_ticks
 from tests.slurm.waiting import kill_controller, until
 
 QLOOM = [sys.executable, "-c", "from qloom.cli.main import run; run()"]
-SMALL = Settings(nodes=1, vqpus=2, accounting=False, broker=False)
+SMALL = TestbedSettings(nodes=1, vqpus=2, accounting=False, broker=False)
 SHARED_MEMORY = """
 import mmap, os, sys, time
 with open(sys.argv[1], "wb+") as file:
@@ -49,6 +50,12 @@ def name():
 
 def qloom(*words: str, **options) -> subprocess.CompletedProcess:
     return subprocess.run([*QLOOM, *words], capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+def job_steps(testbed: Testbed) -> list[tuple[int, int | None]]:
+    """The slurmstepd of running jobs, found without the help of what `down` uses for orphans."""
+    below = descendants(read_supervisor(testbed.directory)[0])
+    return [(pid, start_ticks(pid)) for pid in below if name_of(pid) == "slurmstepd"]
 
 
 def is_gone(testbed: Testbed, ports) -> bool:
@@ -75,9 +82,12 @@ def test_down_leaves_nothing_of_running_jobs(slurm_programs, name, tmp_path):
     testbed = Testbed.up(name)
     ports = read_record(testbed.directory).ports
     memory = job_with_shared_memory(testbed, tmp_path)
+    steps = job_steps(testbed)
+    assert len(steps) == 2, "of the batch script and of its srun"
     assert testbed.directory.stat().st_mode & 0o777 == 0o700
     assert qloom("testbed", "down", name).returncode == 0
     assert is_gone(testbed, ports)
+    assert not [pid for pid, ticks in steps if start_ticks(pid) == ticks]
     assert not memory.exists()
 
 
@@ -86,16 +96,18 @@ def test_a_supervisor_killed_takes_its_daemons_along_and_the_rest_is_cleaned(slu
     testbed = Testbed.up(name, SMALL)
     ports = read_record(testbed.directory).ports
     memory = job_with_shared_memory(testbed, tmp_path)
+    steps = job_steps(testbed)
     daemons = [(row["pid"], start_ticks(row["pid"])) for row in testbed.status()]
     os.kill(read_supervisor(testbed.directory)[0], signal.SIGKILL)
     until(lambda: not any(start_ticks(pid) == ticks for pid, ticks in daemons))
-    assert left_over(testbed.directory), "the job's step is an orphan now, or this test shows nothing"
+    assert [pid for pid, ticks in steps if start_ticks(pid) == ticks], "orphans now, or this test shows nothing"
 
     shown = qloom("testbed", "status", name)
     assert (shown.returncode, shown.stdout) == (1, "")
     assert "has crashed (qloom testbed down)" in shown.stderr
 
     again = Testbed.up(name, SMALL)  # over the ruins
+    assert not [pid for pid, ticks in steps if start_ticks(pid) == ticks]
     assert not memory.exists()
     assert again.run("srun", "printenv", "SLURMD_NODENAME") == "c1\n"
     again.down()
@@ -105,8 +117,8 @@ def test_a_supervisor_killed_takes_its_daemons_along_and_the_rest_is_cleaned(slu
 @pytest.mark.slow
 def test_a_testbed_ends_with_whoever_wanted_it(slurm_programs, name):
     script = (
-        "import os, sys; from qloom.testbed import Settings, Testbed; "
-        f"Testbed.up({name!r}, Settings(nodes=1, accounting=False, broker=False), attached=True); "
+        "import os, sys; from qloom.testbed import TestbedSettings, Testbed; "
+        f"Testbed.up({name!r}, TestbedSettings(nodes=1, accounting=False, broker=False), attached=True); "
         "os.kill(os.getpid(), 9)"
     )
     ended = subprocess.run([sys.executable, "-c", script], timeout=60, check=False)
@@ -132,7 +144,7 @@ def test_interrupted_while_coming_up(slurm_programs, name):
 
 @pytest.mark.slow
 def test_two_side_by_side(testbed, name):
-    other = Testbed.up(name, Settings(nodes=1, vqpus=2, accounting=False, broker=False))
+    other = Testbed.up(name, TestbedSettings(nodes=1, vqpus=2, accounting=False, broker=False))
     assert sorted(row["name"] for row in other.nodes()) == ["c1", "q1"]
     assert len(testbed.nodes()) == 4
     other.kill("slurmctld")
@@ -168,7 +180,7 @@ def test_status_tells_which_daemon_is_down_and_why(testbed):
         testbed.start("slurmdbd")
     assert shown.returncode == 1
     assert "killed by SIGKILL, as asked" in shown.stdout
-    assert "slurmdbd: slurmdbd: slurmdbd version" in shown.stdout, "the last lines of its log"
+    assert re.search(r"^slurmdbd: .*slurmdbd version \d", shown.stdout, re.MULTILINE), "the last lines of its log"
     assert max(len(line) for line in shown.stdout.splitlines()[:20]) <= 80
     assert [row["name"] for row in told["daemons"] if not row["up"]] == ["slurmdbd"]
     assert qloom("testbed", "status", name, "--quiet").returncode == 0
@@ -251,11 +263,11 @@ def test_the_broker_knows_callers_by_the_munge_of_the_testbed(testbed):
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
 def test_any_user_can_have_one(slurm_programs, tmp_path):
-    nobody = pwd.getpwnam("nobody")
-    drop = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups"]
-    place = Path("/tmp") / f"qloom-nobody-{os.getpid()}"
+    other = pwd.getpwnam("daemon")  # nobody would not do: Slurm 26.05 refuses to run as that user
+    drop = ["setpriv", f"--reuid={other.pw_uid}", f"--regid={other.pw_gid}", "--clear-groups"]
+    place = Path("/tmp") / f"qloom-other-{os.getpid()}"
     place.mkdir(mode=0o700)
-    os.chown(place, nobody.pw_uid, nobody.pw_gid)
+    os.chown(place, other.pw_uid, other.pw_gid)
     environment = {
         **os.environ,
         "HOME": str(place),
@@ -264,32 +276,34 @@ def test_any_user_can_have_one(slurm_programs, tmp_path):
     }
     environment.pop("XDG_RUNTIME_DIR", None)
 
-    def as_nobody(*command: str) -> subprocess.CompletedProcess:
+    def as_other(*command: str) -> subprocess.CompletedProcess:
         return subprocess.run(
             [*drop, *command], cwd="/", env=environment, capture_output=True, text=True, check=False
         )
 
     same_version = f"/usr/bin/python{sys.version_info[0]}.{sys.version_info[1]}"
-    pythons = [one for one in (sys.executable, same_version) if as_nobody("test", "-x", one).returncode == 0]
+    pythons = [one for one in (sys.executable, same_version) if as_other("test", "-x", one).returncode == 0]
     try:
-        if not pythons or as_nobody(pythons[0], "-c", "import qloom.cli.main").returncode != 0:
+        if not pythons or as_other(pythons[0], "-c", "import qloom.cli.main").returncode != 0:
             pytest.skip("another user can run no Python that has qloom here")
+        if as_other("test", "-r", TestbedSettings().slurm_prefix or "/").returncode != 0:
+            pytest.skip("another user cannot read the Slurm in the prefix")
         testbed = [pythons[0], *QLOOM[1:], "testbed"]
-        came_up = as_nobody(*testbed, "up", "--directory", str(place / "d"), "--json")
+        came_up = as_other(*testbed, "up", "--directory", str(place / "d"), "--json")
         assert came_up.returncode == 0, came_up.stderr
         environment |= json.loads(came_up.stdout)["environment"]
-        who = as_nobody("srun", "id", "-un")
-        assert who.stdout == "nobody\n", who.stderr
-        assert as_nobody(*testbed, "down", "--directory", str(place / "d")).returncode == 0
+        who = as_other("srun", "id", "-un")
+        assert who.stdout == "daemon\n", who.stderr
+        assert as_other(*testbed, "down", "--directory", str(place / "d")).returncode == 0
         assert not left_over(place / "d")
         assert not (place / "d").exists()
     finally:
-        Testbed(place / "d", Settings()).down()
+        Testbed(place / "d", TestbedSettings()).down()
         shutil.rmtree(place)
 
 
 def test_missing_programs_are_named_with_the_command_that_brings_them():
-    done = qloom("testbed", "up", env={**os.environ, "PATH": ""})
+    done = qloom("testbed", "up", env={**os.environ, "PATH": "", "QLOOM_SLURM_PREFIX": ""})
     assert done.returncode == 2
     told = done.stderr.strip()
     assert told.startswith("qloom: a testbed needs programs that are not here: munged, slurmctld, slurmd, ")
@@ -298,12 +312,60 @@ def test_missing_programs_are_named_with_the_command_that_brings_them():
     assert len(done.stderr.splitlines()) == 1
 
 
+def prefix_with(place: Path, *files: str, script: str = "#!/bin/sh\n") -> Path:
+    """A directory with empty programs, as far as a testbed looks before it starts any."""
+    for name in files:
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(script)
+        (place / name).chmod(0o755)
+    return place
+
+
+PROGRAMS = [f"bin/{name}" for name in ("scontrol", "sinfo", "squeue", "sbatch", "salloc", "srun", "scancel", "sacct")]
+PROGRAMS += ["bin/sacctmgr", "sbin/slurmctld", "sbin/slurmd", "sbin/slurmdbd", "sbin/slurmstepd"]
+
+
+@pytest.mark.parametrize(
+    ("files", "script", "told"),
+    [
+        ([], "", "qloom: no Slurm in PREFIX: slurmctld, slurmd, scontrol, "),
+        (PROGRAMS[1:], "", "qloom: no Slurm in PREFIX: scontrol not found (--slurm-prefix takes a directory "),
+        (PROGRAMS, "", "qloom: no Slurm in PREFIX: slurmstepd or auth_munge.so not found"),
+        ([*PROGRAMS, "lib/slurm/auth_munge.so"], "#!/gone/ld.so\n", "qloom: PREFIX/sbin/slurmctld does not run: "),
+        ([*PROGRAMS, "lib64/slurm/auth_munge.so"], "#!/bin/sh\necho a; echo b; exit 1\n", "does not run: b (--slurm"),
+    ],
+)
+def test_a_prefix_without_a_slurm_that_runs_is_refused_in_one_line(slurm_programs, tmp_path, files, script, told):
+    prefix = prefix_with(tmp_path, *files, script=script)
+    done = qloom("testbed", "up", "--slurm-prefix", str(prefix))
+    assert done.returncode == 2
+    assert told.replace("PREFIX", str(prefix)) in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_prefix_is_the_slurm_of_daemons_and_clients(tmp_path, monkeypatch):
+    prefix = prefix_with(tmp_path, *PROGRAMS, "lib/x86_64-linux-gnu/slurm-wlm/auth_munge.so")
+    monkeypatch.setenv("QLOOM_SLURM_PREFIX", str(prefix))
+    settings = TestbedSettings()
+    ports = Ports(1, 2, (3, 4, 5, 6))
+    plugins = f"PluginDir={prefix}/lib/x86_64-linux-gnu/slurm-wlm"
+    assert plugins in slurm_conf(Path("/d"), settings, ports).splitlines()
+    assert plugins in slurmdbd_conf(Path("/d"), settings, ports).splitlines()
+    testbed = Testbed(Path("/d"), settings)
+    assert testbed.environment["PATH"].split(":")[:2] == [f"{prefix}/bin", f"{prefix}/sbin"]
+    assert settings.installation.program("srun") == f"{prefix}/bin/srun"
+    assert settings.installation.slurmstepd == prefix / "sbin" / "slurmstepd"
+    monkeypatch.delenv("QLOOM_SLURM_PREFIX")
+    assert "PATH" not in Testbed(Path("/d"), TestbedSettings()).environment
+    assert "PluginDir" not in slurm_conf(Path("/d"), TestbedSettings(), ports)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["up", "--nodes", "0"], "qloom: a testbed has 1 to 64 nodes, not 0"),
         (["up", "--vqpus", "0"], "qloom: a testbed has 1 to 256 vQPUs, not 0"),
-        (["up", "--site", "lax"], "qloom: there is no site 'lax' (choose one of open, strict)"),
+        (["up", "--site", "lax"], "qloom: unknown site 'lax' (choose one of open, strict)"),
         (["up", "--site", "strict", "--no-accounting"], "qloom: a strict site needs accounting"),
         (["up", "../up"], "qloom: '../up' is no name for a testbed"),
         (["env", "nobody-started-this"], "qloom: there is no testbed in "),

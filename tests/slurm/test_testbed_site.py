@@ -12,12 +12,12 @@ import pytest
 
 from qloom.errors import QloomError
 from qloom.slurm.device_state import set_device_state
-from qloom.testbed import Settings, Testbed
-from qloom.testbed.record import free_ports
+from qloom.testbed import Testbed, TestbedSettings
+from qloom.testbed.place import free_ports
 from tests.slurm.waiting import until
 
 QLOOM = [sys.executable, "-c", "from qloom.cli.main import run; run()"]
-BROKER = f"http://127.0.0.1:{free_ports(Settings()).slurmctld}"
+BROKER = f"http://127.0.0.1:{free_ports(TestbedSettings()).slurmctld}"
 HYBRID = """#!/bin/sh
 #SBATCH -p compute -N1 -n1 -t 5 --output=/dev/null
 #SBATCH hetjob
@@ -42,7 +42,7 @@ def reason(testbed: Testbed, job: str) -> str:
 
 def configured(kind: str, *words: str):
     """A testbed whose QPU is configured as `qloom slurm config` says."""
-    settings = Settings(nodes=1, broker=False)
+    settings = TestbedSettings(nodes=1, broker=False)
     with Testbed.up(f"site-{kind}-{os.getpid()}", settings, attached=True) as testbed:
         give(testbed, *words)
         yield testbed

@@ -9,8 +9,8 @@ import pytest
 
 from qloom.errors import InputError
 from qloom.streamflow.environment import find_streamflow, step_environment
-from qloom.testbed import Settings, Testbed
-from qloom.testbed.programs import APT, missing
+from qloom.testbed import Testbed, TestbedSettings
+from qloom.testbed.installation import APT
 from tests.streamflow.workflows import Engine
 
 
@@ -32,9 +32,9 @@ def engine(streamflow, tmp_path) -> Engine:
 @pytest.fixture(scope="session")
 def own_testbed():
     """A Slurm site with a broker, for all tests of this folder."""
-    if absent := missing():
+    if absent := TestbedSettings().installation.missing():
         pytest.skip(f"SLURM IS NOT TESTED: {', '.join(absent)} not here ({APT})")
-    with Testbed.up(f"test-streamflow-{os.getpid()}", Settings(), attached=True) as testbed:
+    with Testbed.up(f"test-streamflow-{os.getpid()}", TestbedSettings(), attached=True) as testbed:
         yield testbed
 
 

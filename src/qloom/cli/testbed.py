@@ -24,7 +24,7 @@ app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="Its name: several can run side by side.")]
-Directory = Annotated[Path | None, typer.Option(help="Where it lives, instead of a private directory of its own.")]
+Directory = Annotated[Path | None, typer.Option(help="Where it lives, instead of the default private directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the essential.")]
 
@@ -52,17 +52,26 @@ def up(
     ] = 0,
     no_accounting: Annotated[bool, typer.Option("--no-accounting", help="Without slurmdbd and MariaDB.")] = False,
     no_broker: Annotated[bool, typer.Option("--no-broker", help="Without a QPU broker beside it.")] = False,
+    slurm_prefix: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="QLOOM_SLURM_PREFIX",
+            help="Run the Slurm in this directory (bin, sbin, lib) instead of the machine's.",
+        ),
+    ] = None,
     directory: Directory = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Start one, and wait until all its nodes are idle."""
     from qloom.broker.client.extra import require_extra
-    from qloom.testbed import Settings, Testbed
+    from qloom.testbed import Testbed, TestbedSettings
 
     if not no_broker:
         require_extra(", or qloom testbed up --no-broker")
-    settings = Settings(nodes, vqpus, cpus, not no_accounting, not no_broker, site, bf_interval)
+    settings = TestbedSettings(
+        nodes, vqpus, cpus, not no_accounting, not no_broker, site, bf_interval, str(slurm_prefix or "")
+    )
     begin_s = time.monotonic()
     console = Console(stderr=True, highlight=False)
     try:
@@ -85,7 +94,11 @@ def up(
 def down(name: Name = "default", directory: Directory = None, quiet: Quiet = False) -> None:
     """End one and remove all that it left, also if it has crashed."""
     testbed = _find(name, directory)
-    pointing = [variable for variable, value in testbed.environment.items() if os.environ.get(variable) == value]
+    pointing = [
+        variable
+        for variable, value in testbed.environment.items()
+        if variable != "PATH" and os.environ.get(variable) == value
+    ]
     testbed.down()
     if not quiet:
         print("down")
@@ -95,7 +108,7 @@ def down(name: Name = "default", directory: Directory = None, quiet: Quiet = Fal
 
 @app.command()
 def env(name: Name = "default", directory: Directory = None, as_json: Json = False) -> None:
-    """Print what points Slurm's commands and qloom at it, for eval."""
+    """Print variables that point Slurm and qloom at it, for eval."""
     testbed = _find(name, directory)
     testbed.status()  # raises if it has crashed
     environment = testbed.environment
@@ -108,7 +121,7 @@ def env(name: Name = "default", directory: Directory = None, as_json: Json = Fal
 
 @app.command()
 def status(name: Name = "default", directory: Directory = None, as_json: Json = False, quiet: Quiet = False) -> None:
-    """How its daemons and nodes are. Exit code 1 if one is down, with the last lines of its log."""
+    """Show the state of its daemons and nodes. Exit code 1 if one is down, with the last lines of its log."""
     from qloom.cli.broker import table
 
     testbed = _find(name, directory)
@@ -124,7 +137,7 @@ def status(name: Name = "default", directory: Directory = None, as_json: Json = 
         console.print(table(("daemon", "state", "pid", "why"), shown))
         console.print(table(("node", "state", "why"), [{"node": row["name"], **row} for row in nodes]))
         for row in daemons:
-            _tell_log(row)
+            _print_log(row)
     if not well:
         raise typer.Exit(1)
 
@@ -135,7 +148,7 @@ def measure(
     directory: Directory = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, for --overheads.")] = None,
 ) -> None:
-    """Measure what an idle one costs, as overheads for virtual time. The scheduler's tick is among it."""
+    """Measure the overheads of an idle one, for virtual time."""
     from qloom.cli.running import write_overheads
     from qloom.site import Site
 
@@ -144,7 +157,7 @@ def measure(
     write_overheads("slurm", Site(nodes=testbed.settings.nodes), output)
 
 
-def _tell_log(row: dict[str, Any]) -> None:
+def _print_log(row: dict[str, Any]) -> None:
     for line in row["log"]:
         print(f"{row['name']}: {line}")
 

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from qloom.testbed.settings import Settings
+from qloom.testbed.settings import TestbedSettings
 
 CLUSTER = "qloom"
 THIS_QLOOM = [sys.executable, "-c", "from qloom.cli.main import run; run()"]  # whatever $PATH says
@@ -26,12 +26,12 @@ class Ports:
     slurmd: tuple[int, ...]  # one for each node
 
 
-def write_configs(directory: Path, settings: Settings, ports: Ports) -> None:
+def write_configs(directory: Path, settings: TestbedSettings, ports: Ports) -> None:
     """All configuration files, readable by their owner alone."""
     files = {
         "etc/slurm.conf": slurm_conf(directory, settings, ports),
         "etc/gres.conf": f"AutoDetect=off\nNodeName=q1 Name=qpu Count={settings.vqpus}\n",
-        "etc/slurmdbd.conf": slurmdbd_conf(directory, ports),
+        "etc/slurmdbd.conf": slurmdbd_conf(directory, settings, ports),
         "etc/broker.toml": broker_toml(directory, settings),
     }
     for name, text in files.items():
@@ -44,7 +44,7 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def slurm_conf(directory: Path, settings: Settings, ports: Ports) -> str:
+def slurm_conf(directory: Path, settings: TestbedSettings, ports: Ports) -> str:
     """`slurm.conf`: a cluster whose nodes are all this machine."""
     user, host, address = user_name(), socket.gethostname().partition(".")[0], loopback()
     return "\n".join(
@@ -63,6 +63,7 @@ def slurm_conf(directory: Path, settings: Settings, ports: Ports) -> str:
             f"SlurmdPidFile={directory}/run/slurmd.%n.pid",
             f"SlurmctldLogFile={directory}/log/slurmctld.log",
             f"SlurmdLogFile={directory}/log/slurmd.%n.log",
+            *_plugins(settings),
             "PlugStackConfig=/dev/null",
             f"TmpFS={directory / 'tmp'}/%n",  # several slurmd on one host must not share it (PMIx)
             *(["CommunicationParameters=NoInAddrAny,NoCtldInAddrAny"] if only_loopback() else []),
@@ -76,6 +77,7 @@ def slurm_conf(directory: Path, settings: Settings, ports: Ports) -> str:
             "SlurmdTimeout=30",
             "KillWait=5",
             "SlurmdParameters=config_overrides",  # nodes may claim more CPUs than the machine has
+            "PriorityType=priority/basic",  # the default differs between versions
             "SchedulerType=sched/backfill",
             "SelectType=select/cons_tres",
             "SelectTypeParameters=CR_CPU",
@@ -90,6 +92,11 @@ def slurm_conf(directory: Path, settings: Settings, ports: Ports) -> str:
     )
 
 
+def _plugins(settings: TestbedSettings) -> list[str]:
+    plugins = settings.installation.plugins
+    return [] if plugins is None else [f"PluginDir={plugins}"]
+
+
 def _accounting(directory: Path, ports: Ports) -> list[str]:
     return [
         "AccountingStorageType=accounting_storage/slurmdbd",
@@ -100,7 +107,7 @@ def _accounting(directory: Path, ports: Ports) -> list[str]:
     ]
 
 
-def _open(settings: Settings) -> list[str]:
+def _open(settings: TestbedSettings) -> list[str]:
     """A site that lets jobs start and change at once."""
     eager = "sched_interval=1,batch_sched_delay=0,bf_continue,bf_resolution=1"
     return [
@@ -110,7 +117,7 @@ def _open(settings: Settings) -> list[str]:
     ]
 
 
-def _strict(settings: Settings) -> list[str]:
+def _strict(settings: TestbedSettings) -> list[str]:
     """A centre's policies: whole nodes, accounts with limits, preemption, an unhurried scheduler."""
     times = "DefaultTime=00:10:00 MaxTime=1-00:00:00 State=UP"
     return [
@@ -126,11 +133,11 @@ def _strict(settings: Settings) -> list[str]:
     ]
 
 
-def _compute(settings: Settings) -> str:
+def _compute(settings: TestbedSettings) -> str:
     return f"c[1-{settings.nodes}]" if settings.nodes > 1 else "c1"
 
 
-def _nodes(settings: Settings, ports: Ports, host: str, address: str) -> list[str]:
+def _nodes(settings: TestbedSettings, ports: Ports, host: str, address: str) -> list[str]:
     lines = []
     for name, port in zip(settings.node_names, ports.slurmd, strict=True):
         quantum = name == "q1"  # every job with a share needs a CPU there
@@ -141,7 +148,7 @@ def _nodes(settings: Settings, ports: Ports, host: str, address: str) -> list[st
     return lines
 
 
-def slurmdbd_conf(directory: Path, ports: Ports) -> str:
+def slurmdbd_conf(directory: Path, settings: TestbedSettings, ports: Ports) -> str:
     """`slurmdbd.conf`: accounting, kept by a MariaDB on a unix socket."""
     lines = [
         "AuthType=auth/munge",
@@ -152,6 +159,7 @@ def slurmdbd_conf(directory: Path, ports: Ports) -> str:
         f"SlurmUser={user_name()}",
         f"LogFile={directory}/log/slurmdbd.log",
         f"PidFile={directory}/run/slurmdbd.pid",
+        *_plugins(settings),
         *(["CommunicationParameters=NoInAddrAny"] if only_loopback() else []),
         "StorageType=accounting_storage/mysql",
         "StorageHost=localhost",
@@ -162,7 +170,7 @@ def slurmdbd_conf(directory: Path, ports: Ports) -> str:
     return "\n".join(lines)
 
 
-def broker_toml(directory: Path, settings: Settings) -> str:
+def broker_toml(directory: Path, settings: TestbedSettings) -> str:
     """`broker.toml`: one emulated annealer, named as the gres and with as many shares."""
     lines = [
         f"listen = [{json.dumps(f'unix:{directory}/run/broker.sock')}]",
@@ -180,7 +188,7 @@ def broker_toml(directory: Path, settings: Settings) -> str:
 
 
 def user_name() -> str:
-    """Who runs all this."""
+    """The user who runs the testbed."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -188,13 +196,13 @@ def user_name() -> str:
 
 
 def loopback() -> str:
-    """The loopback address that this machine's name stands for, or the usual one."""
+    """The loopback address that this machine's name resolves to, or the usual one."""
     address = _address_of_host()
     return address if address.startswith("127.") else "127.0.0.1"
 
 
 def only_loopback() -> bool:
-    """Whether Slurm can be kept to the loopback address: it binds to what the machine's name resolves to."""
+    """Whether Slurm can listen on the loopback address alone: it binds to what the machine's name resolves to."""
     return _address_of_host().startswith("127.")
 
 

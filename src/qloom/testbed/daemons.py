@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from qloom.testbed.accounting import SMALL
 from qloom.testbed.configs import THIS_QLOOM, Ports, loopback, user_name
-from qloom.testbed.database import SMALL
 from qloom.testbed.processes import MARK, die_with_parent
-from qloom.testbed.programs import program, search_path
-from qloom.testbed.settings import Settings
+from qloom.testbed.settings import TestbedSettings
 
 TAIL_LINES = 4
 
@@ -29,11 +28,11 @@ class Daemon:
     log: Path
     environment: dict[str, str]
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
-    asked: bool = False  # it was told to end
+    asked: bool = False  # a signal was sent to it on request
 
     @property
     def alive(self) -> bool:
-        """Whether its process is there."""
+        """Whether its process is running."""
         return self.process is not None and self.process.poll() is None
 
     def spawn(self) -> None:
@@ -59,7 +58,7 @@ class Daemon:
             self.process.send_signal(number)
 
     def why(self) -> str:
-        """Why it is down, with the last lines of its log."""
+        """Why it is down."""
         code = None if self.process is None else self.process.poll()
         if code is None:
             return "not started"
@@ -74,13 +73,14 @@ class Daemon:
             return []
 
 
-def all_daemons(directory: Path, settings: Settings, ports: Ports) -> list[Daemon]:
-    """Every daemon of a testbed, in the order of their starting."""
+def all_daemons(directory: Path, settings: TestbedSettings, ports: Ports) -> list[Daemon]:
+    """Every daemon of a testbed, in the order in which they start."""
     run, etc, log = directory / "run", directory / "etc", directory / "log"
-    address = loopback()
+    address, installation = loopback(), settings.installation
+    program = installation.program
     environment = {
         **{key: value for key, value in os.environ.items() if not key.startswith(("SLURM", "SBATCH", "SALLOC"))},
-        "PATH": search_path(),
+        "PATH": installation.search_path,
         "SLURM_CONF": str(etc / "slurm.conf"),
         MARK: str(directory),
     }
@@ -94,23 +94,25 @@ def all_daemons(directory: Path, settings: Settings, ports: Ports) -> list[Daemo
     def port(number: int) -> Callable[[], bool]:
         return lambda: _connects(socket.AF_INET, (address, number))
 
-    found = [daemon("munged", _munged(directory), unix("munge.sock"))]
+    found = [daemon("munged", [program("munged"), *_munged_options(directory)], unix("munge.sock"))]
     if settings.accounting:
-        found.append(daemon("mariadbd", _mariadbd(directory), unix("mysql.sock")))
+        found.append(daemon("mariadbd", [program("mariadbd"), *_mariadbd_options(directory)], unix("mysql.sock")))
         slurmdbd = daemon("slurmdbd", [program("slurmdbd"), "-D"], port(ports.slurmdbd))
         slurmdbd.environment = {**environment, "MYSQL_UNIX_PORT": str(run / "mysql.sock")}
         found.append(slurmdbd)
-    found.append(daemon("slurmctld", [program("slurmctld"), "-D"], port(ports.slurmctld)))
+    # -i: without it Slurm 26.05 cannot start after a crash in its first minutes, before it has saved all of its state
+    found.append(daemon("slurmctld", [program("slurmctld"), "-D", "-i"], port(ports.slurmctld)))
     if settings.broker:
         serve = [*THIS_QLOOM, "broker", "serve", "--config", str(etc / "broker.toml")]
         found.append(daemon("broker", serve, unix("broker.sock")))
+    stepd = [] if installation.slurmstepd is None else ["-d", str(installation.slurmstepd)]
     for node, number in zip(settings.node_names, ports.slurmd, strict=True):
         (directory / "tmp" / node).mkdir(exist_ok=True)
-        found.append(daemon(f"slurmd.{node}", [program("slurmd"), "-D", "-N", node], port(number)))
+        found.append(daemon(f"slurmd.{node}", [program("slurmd"), "-D", *stepd, "-N", node], port(number)))
     return found
 
 
-def _munged(directory: Path) -> list[str]:
+def _munged_options(directory: Path) -> list[str]:
     options = {
         "socket": directory / "run" / "munge.sock",
         "key-file": directory / "etc" / "munge.key",
@@ -118,13 +120,12 @@ def _munged(directory: Path) -> list[str]:
         "log-file": directory / "log" / "munged.log",
         "seed-file": directory / "run" / "munge.seed",
     }
-    # forced: its socket lies in a private directory, of which it warns
-    return [program("munged"), "--foreground", "--force", *(f"--{name}={value}" for name, value in options.items())]
+    # forced, since it would refuse a socket in a private directory
+    return ["--foreground", "--force", *(f"--{name}={value}" for name, value in options.items())]
 
 
-def _mariadbd(directory: Path) -> list[str]:
+def _mariadbd_options(directory: Path) -> list[str]:
     return [
-        program("mariadbd"),
         "--no-defaults",
         f"--user={user_name()}",
         f"--datadir={directory}/db",

@@ -1,4 +1,7 @@
-"""Processes as the kernel tells of them: which ones belong to a testbed, and ending them for good."""
+"""Processes as /proc shows them: which ones belong to a testbed, and how all of them are ended.
+
+This module knows how Slurm's processes can be recognised, and nothing else of Slurm.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 MARK = "QLOOM_TESTBED_DAEMON"  # in the environment of the daemons; users' shells never have it
-SLURM_OWN = ("slurmstepd", "slurmscriptd")  # started by Slurm, with an environment of its making
+SLURM_OWN = ("slurmstepd", "slurmscriptd")  # started by Slurm, without our variable
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 SHARED_MEMORY = "/dev/shm/"  # noqa: S108
 
@@ -29,7 +32,7 @@ def adopt_orphans() -> None:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process was started: with its id, this names it for good. None if it has ended."""
+    """When a process was started, which with its id identifies it; None if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -54,7 +57,11 @@ def descendants(pid: int) -> list[int]:
 
 
 def left_over(directory: Path) -> list[int]:
-    """Processes of the testbed in a directory, wherever they are: its daemons, job steps and tasks."""
+    """Processes of the testbed in a directory, whoever their parent is: its daemons, job steps and tasks.
+
+    Daemons and tasks are known by their environment. Job steps of Slurm 24.11 and later write their title over it:
+    they are known by the files that they have open.
+    """
     daemon = f"{MARK}={directory}".encode()
     config = f"SLURM_CONF={directory}/etc/slurm.conf".encode()
     found = []
@@ -63,14 +70,23 @@ def left_over(directory: Path) -> list[int]:
             variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        below = config in variables and (_is_task(variables) or name_of(pid) in SLURM_OWN)
-        if pid != os.getpid() and (daemon in variables or below):
+        task = config in variables and any(one.startswith(b"SLURMD_NODENAME=") for one in variables)
+        step = name_of(pid) in SLURM_OWN and (config in variables or _has_open(pid, directory))
+        if pid != os.getpid() and (daemon in variables or task or step):
             found.append(pid)
     return found
 
 
-def _is_task(variables: list[bytes]) -> bool:
-    return any(one.startswith(b"SLURMD_NODENAME=") for one in variables)
+def _has_open(pid: int, directory: Path) -> bool:
+    """Whether a process works in a directory or has a file of it open, such as a log; the directory may be gone."""
+    links = [Path(f"/proc/{pid}/cwd")]
+    with contextlib.suppress(OSError):
+        links += Path(f"/proc/{pid}/fd").iterdir()
+    for link in links:
+        with contextlib.suppress(OSError):
+            if os.readlink(link).startswith(f"{directory}/"):
+                return True
+    return False
 
 
 def name_of(pid: int) -> str:
@@ -94,7 +110,7 @@ def shared_memory(pids: Iterable[int]) -> list[Path]:
 
 
 def kill_all(find: Callable[[], list[int]], within_s: float = 10.0) -> bool:
-    """Kill until nothing is found any more, and remove the shared memory that it leaves; false if it stays."""
+    """Kill until no process is found, and remove the shared memory of those killed; false if some cannot be ended."""
     deadline_s = time.monotonic() + within_s
     files: list[Path] = []
     while pids := find():
@@ -110,7 +126,7 @@ def kill_all(find: Callable[[], list[int]], within_s: float = 10.0) -> bool:
 
 
 def remove_unused(files: Iterable[Path]) -> None:
-    """Remove files of shared memory, but for those that somebody else still uses."""
+    """Remove files of shared memory that no process uses any more."""
     used = set(shared_memory(_all()))
     for path in files:
         if path not in used:

@@ -1,7 +1,7 @@
-"""The one process that stands behind a testbed: it starts the daemons, watches them, and ends them with itself.
+"""The process behind a testbed: starts the daemons, watches them, and ends them when it ends.
 
-It takes in every orphan below it, so that no job step outlives it, and each daemon is killed by the kernel should
-the supervisor itself be killed. What it says before it is ready goes to whoever started it, one line per step.
+The supervisor adopts every orphan below it, so that no job step outlives it; the kernel kills the daemons if the
+supervisor is killed. Until it is ready it reports to the process that started it, one line per step.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ from typing import Any
 
 from qloom.errors import InputError, QloomError
 from qloom.testbed import place
+from qloom.testbed.accounting import (
+    accounting_commands,
+    keep_database,
+    kept_database,
+    make_command,
+    take_database,
+)
 from qloom.testbed.daemons import Daemon, all_daemons
-from qloom.testbed.database import keep_database, kept_database, make_command, take_database
-from qloom.testbed.policies import accounting_commands
+from qloom.testbed.place import CONTROL, TestbedRecord, read_record, write_supervisor
 from qloom.testbed.processes import adopt_orphans, descendants, kill_all, name_of, remove_unused, shared_memory
-from qloom.testbed.programs import program
-from qloom.testbed.record import CONTROL, Record, read_record, write_supervisor
 
 START_S, CLIENT_S, END_S, GRACE_S = 60.0, 20.0, 10.0, 3.0
 MAKE_S = 120.0
@@ -34,11 +38,12 @@ PROBE_S = 0.03
 READY = "ready"
 
 
-class Supervisor:
+class TestbedSupervisor:
     """Brings a testbed up, keeps it, and brings it down."""
 
-    def __init__(self, directory: Path, record: Record, say: Callable[[str], None]) -> None:
+    def __init__(self, directory: Path, record: TestbedRecord, say: Callable[[str], None]) -> None:
         self.directory, self.settings = directory, record.settings
+        self.installation = record.settings.installation
         self.say = say
         self.daemons = {one.name: one for one in all_daemons(directory, record.settings, record.ports)}
         self.environment = next(iter(self.daemons.values())).environment
@@ -46,25 +51,25 @@ class Supervisor:
         self._clients: dict[int, subprocess.Popen[bytes]] = {}
 
     async def run(self) -> None:
-        """Until told to end. Raises if the testbed does not come up."""
+        """Run until asked to end by a signal. Raises if the testbed does not come up."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self.ended.set)
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
         coming_up = asyncio.create_task(self._bring_up())
-        told = asyncio.create_task(self.ended.wait())
+        ending = asyncio.create_task(self.ended.wait())
         try:
-            await asyncio.wait({coming_up, told}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({coming_up, ending}, return_when=asyncio.FIRST_COMPLETED)
             if coming_up.done():
                 coming_up.result()
                 server = await asyncio.start_unix_server(self._answer, str(self.directory / CONTROL))
                 self.say(READY)
-                await told
+                await ending
                 server.close()
         finally:
-            for task in (coming_up, told):
+            for task in (coming_up, ending):
                 task.cancel()
-            await asyncio.gather(coming_up, told, return_exceptions=True)
+            await asyncio.gather(coming_up, ending, return_exceptions=True)
             await self._bring_down()
 
     # Up
@@ -75,7 +80,7 @@ class Supervisor:
             await self._bring_up_accounting()
         await self._ready("munged")
         await self._start("slurmctld")
-        if "broker" in self.daemons:  # its hook tells slurmctld how the device is
+        if "broker" in self.daemons:  # its hook reports the state of the device to slurmctld
             self.daemons["broker"].spawn()
         for node in self.settings.node_names:
             self.daemons[f"slurmd.{node}"].spawn()
@@ -86,7 +91,7 @@ class Supervisor:
 
     async def _bring_up_accounting(self) -> None:
         commands = accounting_commands(self.settings)
-        kept = kept_database(commands)
+        kept = kept_database(commands, self.installation)
         if kept.is_dir():
             await asyncio.to_thread(take_database, kept, self.directory)
         else:
@@ -96,7 +101,7 @@ class Supervisor:
             await self._ready("munged")
             await self._start("slurmdbd")
             for command in commands:
-                await self._client(program("sacctmgr"), "-i", *command)
+                await self._client("sacctmgr", "-i", *command)
             for name in ("slurmdbd", "mariadbd"):
                 await self._stop(self.daemons[name], signal.SIGTERM)
             await asyncio.to_thread(keep_database, self.directory, kept)
@@ -128,12 +133,12 @@ class Supervisor:
     async def _nodes_idle(self) -> bool:
         for node in self.settings.node_names:
             _require_alive(self.daemons[f"slurmd.{node}"])
-        states = (await self._client(program("sinfo"), "-h", "-N", "-o", "%t")).split()
+        states = (await self._client("sinfo", "-h", "-N", "-o", "%t")).split()
         return len(states) == len(self.settings.node_names) and all(state == "idle" for state in states)
 
-    async def _client(self, *command: str, timeout_s: float = CLIENT_S) -> str:
+    async def _client(self, name: str, *arguments: str, timeout_s: float = CLIENT_S) -> str:
         process = subprocess.Popen(  # noqa: ASYNC220  (asyncio's own would quarrel with `_reap`)
-            command,
+            [self.installation.program(name), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -145,15 +150,15 @@ class Supervisor:
         except subprocess.TimeoutExpired:
             process.kill()
             await asyncio.to_thread(process.communicate)
-            raise QloomError(f"{Path(command[0]).name} did not answer within {timeout_s:g} s") from None
+            raise QloomError(f"{name} did not answer within {timeout_s:g} s") from None
         finally:
             self._clients.pop(process.pid, None)
         if process.returncode != 0:
-            raise QloomError(f"{Path(command[0]).name} failed: {output.decode(errors='replace').strip()}")
+            raise QloomError(f"{name} failed: {output.decode(errors='replace').strip()}")
         return output.decode()
 
     def _reap(self) -> None:
-        """Bury children that have ended, adopted ones too."""
+        """Collect the exit codes of children that have ended, adopted ones too."""
         own = {daemon.process.pid: daemon.process for daemon in self.daemons.values() if daemon.process is not None}
         while True:
             try:
@@ -166,7 +171,7 @@ class Supervisor:
             if process is None:
                 os.waitpid(dead.si_pid, 0)
             elif process.poll() is None:
-                return  # somebody else is just waiting for it
+                return  # another thread is collecting it
             elif dead.si_pid in own:
                 self._note(next(one for one in self.daemons.values() if one.process is process))
 
@@ -191,14 +196,14 @@ class Supervisor:
             return {"daemons": [self._view(daemon) for daemon in self.daemons.values()]}
         daemon = self.daemons.get(name or "")
         if daemon is None:
-            raise InputError(f"there is no daemon {name}", hint=f"there is: {', '.join(self.daemons)}")
+            raise InputError(f"unknown daemon {name!r}", hint=f"choose one of {', '.join(self.daemons)}")
         if verb in ("stop", "kill"):
             await self._stop(daemon, signal.SIGKILL if verb == "kill" else signal.SIGTERM)
         elif verb == "start":
             if not daemon.alive:
                 await self._start(daemon.name)
         else:
-            raise InputError(f"{verb!r} is nothing that a testbed can do")
+            raise InputError(f"unknown request {verb!r}")
         return self._view(daemon)
 
     def _view(self, daemon: Daemon) -> dict[str, Any]:
@@ -212,10 +217,10 @@ class Supervisor:
     async def _bring_down(self) -> None:
         shared = shared_memory(descendants(os.getpid()))
         if self.daemons["slurmctld"].alive:
-            with contextlib.suppress(QloomError):  # jobs end in order, and clients that wait for one are told
-                await self._client(program("scancel"), "--user", str(os.getuid()), timeout_s=GRACE_S)
+            with contextlib.suppress(QloomError):  # jobs end in order, and clients that wait for one notice
+                await self._client("scancel", "--user", str(os.getuid()), timeout_s=GRACE_S)
                 await self._until(self._no_steps, "jobs have not ended", within_s=GRACE_S)
-        await asyncio.to_thread(kill_all, lambda: descendants(os.getpid()))  # nothing that they could save is kept
+        await asyncio.to_thread(kill_all, lambda: descendants(os.getpid()))  # what they would save is removed anyway
         remove_unused(shared)
         place.remove(self.directory)
 
@@ -237,32 +242,32 @@ def _require_alive(daemon: Daemon) -> None:
 
 
 def main() -> None:
-    """The process itself: its argument is the directory of the testbed."""
+    """Run as a process; the argument is the directory of the testbed."""
     if os.fork() != 0:
-        os._exit(0)  # nobody has to wait for what stays
+        os._exit(0)  # the supervisor goes on as nobody's child
     directory = Path(sys.argv[1])
     record = read_record(directory)
     write_supervisor(directory)
     adopt_orphans()
-    told = os.fdopen(os.dup(1), "w", buffering=1)
+    starter = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # standard error is the log
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
         with contextlib.suppress(BrokenPipeError, ValueError):
-            print(line, file=told, flush=True)
+            print(line, file=starter, flush=True)
             if line == READY:
-                told.close()
+                starter.close()
 
     async def serve() -> None:
-        supervisor = Supervisor(directory, record, say)
+        supervisor = TestbedSupervisor(directory, record, say)
         if record.attached:
-            asyncio.get_running_loop().add_reader(0, supervisor.ended.set)  # whoever wanted this testbed has gone
+            asyncio.get_running_loop().add_reader(0, supervisor.ended.set)  # when the starter ends
         await supervisor.run()
 
     try:
         asyncio.run(serve())
-    except Exception as error:  # whatever it is, whoever started this is told
+    except Exception as error:  # reported to the process that started this
         if not isinstance(error, QloomError):
             traceback.print_exc()
         say(f"failed: {json.dumps(str(error) if isinstance(error, QloomError) else repr(error))}")

@@ -19,37 +19,36 @@ from typing import IO, Any
 from qloom.errors import InputError, NotPrivate, QloomError
 from qloom.testbed import place, processes
 from qloom.testbed.configs import write_configs
-from qloom.testbed.programs import program, require, search_path
-from qloom.testbed.record import (
+from qloom.testbed.place import (
     CONTROL,
     FILE,
-    Record,
+    TestbedRecord,
     free_ports,
     is_alive,
     read_record,
     read_supervisor,
     write_record,
 )
-from qloom.testbed.settings import Settings, check_name
+from qloom.testbed.settings import TestbedSettings, check_name
 from qloom.testbed.supervisor import READY
 
 END_S, CONTROL_S = 30.0, 75.0
-PORT_TRIES = 3  # somebody may take a port that was free a moment ago
+PORT_TRIES = 3  # another process may take a port that was free a moment ago
 
 
 @dataclass
 class Testbed:
-    """A running Slurm of one's own, in a private directory."""
+    """A running Slurm in a private directory."""
 
     directory: Path
-    settings: Settings
+    settings: TestbedSettings
     _lifeline: IO[str] | None = field(default=None, repr=False)  # closed, it ends an attached testbed
 
     __test__ = False  # for pytest, which takes it for a test
 
     @classmethod
     def find(cls, name: str = "default", directory: Path | None = None) -> Testbed:
-        """One that was started before."""
+        """Find one that was started before."""
         where = _place(name, directory)
         return cls(where, read_record(where).settings)
 
@@ -57,15 +56,15 @@ class Testbed:
     def up(
         cls,
         name: str = "default",
-        settings: Settings = Settings(),
+        settings: TestbedSettings = TestbedSettings(),
         *,
         directory: Path | None = None,
-        attached: bool = False,  # it ends with this process, however that ends
+        attached: bool = False,  # end it when this process ends, in whatever way
         say: Callable[[str], None] = lambda line: None,
     ) -> Testbed:
-        """Start one and wait until all its nodes are idle; what a crashed one has left there is removed."""
+        """Start one and wait until all its nodes are idle; removes what a crashed one has left there."""
         where = _place(name, directory)
-        require(settings)
+        settings.installation.require(accounting=settings.accounting)
         made = cls(where, settings)
         place.make_root(where)
         place.require_private(where)
@@ -87,7 +86,7 @@ class Testbed:
     def _set_up(self, attached: bool, say: Callable[[str], None]) -> None:
         place.make(self.directory)
         try:
-            record = Record(self.settings, free_ports(self.settings), attached)
+            record = TestbedRecord(self.settings, free_ports(self.settings), attached)
             write_configs(self.directory, self.settings, record.ports)
             write_record(self.directory, record)
             self._start(attached, say)
@@ -110,7 +109,7 @@ class Testbed:
         assert process.stdout is not None  # noqa: S101
         self._lifeline = process.stdin
         with process.stdout as lines:
-            process.wait()  # it goes on by itself, as nobody's child
+            process.wait()  # the supervisor goes on as nobody's child
             for line in lines:
                 if line.startswith("failed: "):
                     raise QloomError(f"the testbed did not come up: {json.loads(line.removeprefix('failed: '))}")
@@ -127,21 +126,23 @@ class Testbed:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What points Slurm's commands and qloom at this testbed."""
+        """Variables that point Slurm's commands and qloom at this testbed; with a prefix, also `PATH`."""
         variables = {"SLURM_CONF": str(self.directory / "etc" / "slurm.conf")}
+        if self.settings.slurm_prefix:
+            variables["PATH"] = self.settings.installation.client_path
         if self.settings.broker:
             variables["QLOOM_BROKER"] = f"unix:{self.directory}/run/broker.sock"
         return variables
 
     def is_up(self) -> bool:
-        """Whether its supervisor answers."""
+        """Whether the supervisor answers."""
         with contextlib.suppress(OSError, QloomError):
             self._ask("status")
             return True
         return False
 
     def down(self) -> None:
-        """End it and remove all that it left, also if it has crashed."""
+        """End the testbed and remove all that it left, also if it has crashed."""
         place.require_private(self.directory)
         supervisor = read_supervisor(self.directory)
         if supervisor is not None and is_alive(supervisor):
@@ -156,14 +157,14 @@ class Testbed:
         place.remove(self.directory)
 
     def status(self) -> list[dict[str, Any]]:
-        """Each daemon: `name`, `up`, `pid`, and if it is down `why` and the last lines of its `log`."""
+        """List the daemons: `name`, `up`, `pid`, and if it is down `why` and the last lines of its `log`."""
         try:
             return list(self._ask("status")["daemons"])
         except OSError:
             raise QloomError(f"the testbed in {self.directory} has crashed", hint="qloom testbed down") from None
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Each node: `name`, `up`, its `state` in Slurm's words, and `why`; nothing if slurmctld does not answer."""
+        """List the nodes: `name`, `up`, its `state` in Slurm's words, and `why`; empty if slurmctld is silent."""
         try:
             lines = self.run("sinfo", "-h", "-N", "-o", "%N|%T|%E", timeout_s=5.0).splitlines()
         except (QloomError, subprocess.TimeoutExpired):
@@ -175,11 +176,11 @@ class Testbed:
         return rows
 
     def stop(self, daemon: str) -> None:
-        """End a daemon (slurmctld, slurmd.c1, slurmdbd, mariadbd, munged, broker) in order; it stays down."""
+        """Stop a daemon (slurmctld, slurmd.c1, slurmdbd, mariadbd, munged, broker) with SIGTERM; it stays down."""
         self._ask("stop", daemon)
 
     def kill(self, daemon: str) -> None:
-        """Kill a daemon with -9; it stays down."""
+        """Kill a daemon with SIGKILL; it stays down."""
         self._ask("kill", daemon)
 
     def start(self, daemon: str) -> None:
@@ -191,10 +192,10 @@ class Testbed:
         self.run("scontrol", "update", f"NodeName={node}", f"State={state}", f"Reason={reason}")
 
     def run(self, name: str, *arguments: str, timeout_s: float = 30.0, cwd: Path | None = None) -> str:
-        """A command with this testbed's environment; returns what it printed."""
+        """Run a command with this testbed's environment and return its output."""
         done = subprocess.run(
-            [program(name), *arguments],
-            env={**os.environ, "PATH": search_path(), **self.environment},
+            [self.settings.installation.program(name), *arguments],
+            env={**os.environ, **self.environment, "PATH": self.settings.installation.search_path},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -224,7 +225,7 @@ def _place(name: str, directory: Path | None) -> Path:
 
 @contextlib.contextmanager
 def _lock(directory: Path) -> Iterator[None]:
-    """One `up` at a time for a directory."""
+    """Allow one `up` at a time for a directory."""
     path = directory.with_name(f".{directory.name}.lock")
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

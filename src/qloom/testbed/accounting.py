@@ -1,4 +1,7 @@
-"""The database behind accounting: one that knows the site is made once and kept, for making it takes seconds."""
+"""Accounting of a testbed: what it knows from the start, and the database behind it.
+
+A database that knows the site is made once and kept in the cache, since making it takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,13 @@ from pathlib import Path
 
 from qloom.errors import QloomError
 from qloom.private import PrivateDirectory
-from qloom.testbed.configs import user_name
-from qloom.testbed.place import cache_directory
-from qloom.testbed.programs import program
+from qloom.testbed.configs import CLUSTER, user_name
+from qloom.testbed.installation import SlurmInstallation
+from qloom.testbed.settings import TestbedSettings
 
+ACCOUNT, OTHER_ACCOUNT = "research", "teaching"
+MAX_JOBS, MAX_SUBMIT = 32, 64  # of an account
+NORMAL = ("Priority=100", "Preempt=low", "Flags=DenyOnLimit", "MaxWall=1-00:00:00")
 SMALL = (  # little to write, and little to copy
     "--innodb-log-file-size=8M",
     "--innodb-autoextend-increment=1",
@@ -22,17 +28,34 @@ SMALL = (  # little to write, and little to copy
 )
 
 
-def kept_database(commands: list[list[str]]) -> Path:
+def accounting_commands(settings: TestbedSettings) -> list[list[str]]:
+    """Arguments of `sacctmgr -i`, one list per call."""
+    commands = [["add", "cluster", CLUSTER]]
+    if settings.strict:
+        jobs = [f"GrpJobs={MAX_JOBS}", f"GrpSubmitJobs={MAX_SUBMIT}"]
+        commands += [
+            ["add", "qos", "low", "Priority=1", "PreemptMode=requeue"],
+            ["modify", "qos", "normal", "set", *NORMAL],
+            ["add", "account", ACCOUNT, f"Cluster={CLUSTER}", *jobs],
+            ["add", "account", OTHER_ACCOUNT, f"Cluster={CLUSTER}", "GrpTRES=node=1", "MaxJobs=2", "MaxSubmitJobs=4"],
+            ["add", "user", user_name(), f"Account={ACCOUNT}", f"DefaultAccount={ACCOUNT}", "QOS=normal,low"],
+            ["add", "user", user_name(), f"Account={OTHER_ACCOUNT}", "QOS=normal,low"],
+            ["modify", "user", user_name(), "set", f"DefaultAccount={ACCOUNT}", "DefaultQOS=normal"],
+        ]
+    return commands
+
+
+def kept_database(commands: list[list[str]], installation: SlurmInstallation) -> Path:
     """Where a database is kept to which these commands of `sacctmgr` were given; it may not be there yet."""
-    made_by = [os.stat(program(name)) for name in ("mariadbd", "slurmdbd")]
+    made_by = [os.stat(installation.program(name)) for name in ("mariadbd", "slurmdbd")]
     content = json.dumps([commands, SMALL, os.getuid(), *((one.st_size, one.st_mtime_ns) for one in made_by)])
-    return cache_directory() / f"accounting-{sha256(content.encode()).hexdigest()[:12]}"
+    return _cache_directory() / f"accounting-{sha256(content.encode()).hexdigest()[:12]}"
 
 
 def make_command(directory: Path) -> list[str]:
     """The command that makes an empty database for a testbed."""
     return [
-        program("mariadb-install-db"),
+        "mariadb-install-db",
         "--no-defaults",
         f"--user={user_name()}",
         f"--datadir={directory / 'db'}",
@@ -64,3 +87,7 @@ def keep_database(directory: Path, kept: Path) -> None:
             raise
     finally:
         shutil.rmtree(copy, ignore_errors=True)
+
+
+def _cache_directory() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qloom"
