@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from qloom.errors import InputError, closest
+from qloom.job.greenlets import run_sync
 from qloom.job.job import Job
+from qloom.job.sync import SyncJob
 
 BUILT_IN = {"phases": "qloom.programs.phases", "clustering": "qloom.clustering.program"}
 
@@ -23,19 +25,27 @@ class Program:
     """A program that can be run, and what workers need to import it."""
 
     source: str  # as the user named it; paths are absolute
-    function: Callable[..., Coroutine[Any, Any, Any]]
+    function: Callable[..., Any]  # async def or def
     files: dict[str, str] = field(default_factory=dict)  # module name -> file, for workers
     digest: str = ""  # of the file, to notice that it was changed
 
+    @property
+    def is_sync(self) -> bool:
+        """Whether the program is a plain `def`, whose calls wait instead of being awaited."""
+        return not inspect.iscoroutinefunction(self.function)
+
     def call(self, job: Job, parameters: dict[str, Any]) -> Coroutine[Any, Any, Any]:
         """Start the program."""
-        return self.function(job, **parameters)
+        if self.is_sync:
+            return run_sync(self.function, SyncJob(job), **parameters)
+        running: Coroutine[Any, Any, Any] = self.function(job, **parameters)
+        return running
 
     def check(self, parameters: dict[str, Any]) -> None:
         """Refuse parameters that the program does not have."""
         signature = inspect.signature(self.function)
         if not signature.parameters:
-            hint = f"async def {self.function.__name__}(job, ...)"
+            hint = f"{'' if self.is_sync else 'async '}def {self.function.__name__}(job, ...)"
             raise InputError(f"{self.source} needs a parameter for the job", hint=hint)
         known = list(signature.parameters)[1:]
         takes = f"it takes: {', '.join(known)}" if known else "it takes none"
@@ -104,8 +114,8 @@ def _load_file(path: Path, function: str) -> Program:
         what = "; ".join(str(error).splitlines())
         raise InputError(f"{path} cannot be imported: {type(error).__name__}: {what}") from error
     found = getattr(module, function, None)
-    if not inspect.iscoroutinefunction(found):
-        raise InputError(f"{path} has no `async def {function}(job, ...)`", hint="or name another: file.py:function")
+    if not inspect.isfunction(found):
+        raise InputError(f"{path} has no function `{function}(job, ...)`", hint="or name another: file.py:function")
     return Program(f"{path}:{function}", found, {module_name: str(path)}, digest)
 
 
@@ -116,10 +126,12 @@ def _digest(path: Path) -> str:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
 
 
-def from_function(function: Callable[..., Coroutine[Any, Any, Any]]) -> Program:
+def from_function(function: Callable[..., Any]) -> Program:
     """A program that is already in memory."""
-    if not inspect.iscoroutinefunction(function):
-        raise InputError(f"{function!r} is no program", hint="write `async def program(job, ...)`")
+    if not inspect.isfunction(function):
+        raise InputError(
+            f"expected a program, got {function!r}", hint="write `async def program(job, ...)`, or `def`"
+        )
     try:
         path = str(Path(inspect.getfile(function)).resolve())
     except TypeError:

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -55,7 +55,7 @@ class Outcome:
 
 
 def run(
-    program: str | Program | Callable[..., Coroutine[Any, Any, Any]],
+    program: str | Program | Callable[..., Any],
     *,
     listener: Listener | None = None,
     in_memory: bool = False,
