@@ -11,7 +11,7 @@ from scipy.optimize import brentq, minimize
 import qloom
 from qloom import delay, task
 from qloom.errors import InputError, JobError, TaskFailed
-from qloom.job.greenlets import wait
+from qloom.job.greenlets import require_sync
 from qloom.journal.events import TaskEnded
 from qloom.strategies import STRATEGIES
 
@@ -166,4 +166,4 @@ def test_calls_of_another_thread_or_of_no_program_are_refused():
     (refused,) = virtual(program).result
     assert "in the thread that runs the program" in refused
     with pytest.raises(InputError, match="synchronous programs"):
-        wait(asyncio.Future(loop=asyncio.new_event_loop()))
+        require_sync()
