@@ -157,6 +157,10 @@ class Requirements:
 class Clock(Protocol):
     """Time, real or virtual, in whole microseconds."""
 
+    @property
+    def real_time(self) -> bool:
+        """Whether time passes by itself."""
+
     def now_us(self) -> int:
         """Microseconds since the epoch of this world."""
 

@@ -71,6 +71,11 @@ class Job:
         self._reservation: SharedHold[None] = SharedHold(self._reserve)
         self._blocks: list[_Block] = []
 
+    @property
+    def in_real_time(self) -> bool:
+        """Whether time passes while the program computes."""
+        return self._clock.real_time
+
     # What a program calls
 
     def classical(self, *tasks: Task) -> asyncio.Task[list[Any]]:

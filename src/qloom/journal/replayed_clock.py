@@ -9,6 +9,8 @@ from typing import Any
 class ToldClock:
     """A clock that says what time an event happened at, as others have noted it."""
 
+    real_time = False
+
     def __init__(self, epoch_us: int = 0) -> None:
         self._epoch_us = epoch_us
         self._now_us = 0

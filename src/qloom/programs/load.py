@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from qloom.errors import InputError, closest
-from qloom.job.greenlets import run_sync
 from qloom.job.job import Job
-from qloom.job.sync import SyncJob
+from qloom.job.program_process import run_in_process
+from qloom.job.sync import run_on_loop
 
 BUILT_IN = {"phases": "qloom.programs.phases", "clustering": "qloom.clustering.program"}
 
@@ -34,10 +34,12 @@ class Program:
         """Whether the program is a plain `def`, whose calls wait instead of being awaited."""
         return not inspect.iscoroutinefunction(self.function)
 
-    def call(self, job: Job, parameters: dict[str, Any]) -> Coroutine[Any, Any, Any]:
-        """Start the program."""
+    def call(self, job: Job, parameters: dict[str, Any], *, alone: bool = True) -> Coroutine[Any, Any, Any]:
+        """Start the program; one that is synchronous and not `alone` in its run gets a process."""
+        if self.is_sync and alone:
+            return run_on_loop(self.function, job, **parameters)
         if self.is_sync:
-            return run_sync(self.function, SyncJob(job), **parameters)
+            return run_in_process(self.function, job, self.files, **parameters)
         running: Coroutine[Any, Any, Any] = self.function(job, **parameters)
         return running
 

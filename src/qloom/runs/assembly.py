@@ -7,7 +7,6 @@ it is recorded, and in which order everything ends is here alone.
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -17,8 +16,8 @@ from typing import Any
 from qloom.aio import TaskScope, run_to_end
 from qloom.broker.inprocess import InProcessBroker
 from qloom.broker.port import BrokerPort
-from qloom.errors import JobError, QloomError
 from qloom.job.cluster import JobCluster
+from qloom.job.failures import program_failed
 from qloom.job.job import Job
 from qloom.job.qpu import JobQpu
 from qloom.journal.event import Event
@@ -87,13 +86,13 @@ class Assembly:
             output_dir=_output_directory(self.output, name),
         )
         try:
-            result = await job.run(plan.program.call(job, plan.parameters))
+            result = await job.run(plan.program.call(job, plan.parameters, alone=plan.jobs == 1))
             kept = recorder.keep(result)
         except asyncio.CancelledError:
             recorder.record(JobEnded(state="interrupted"))
             raise
         except Exception as failure:
-            error = failure if isinstance(failure, QloomError) else _program_failed(failure, name)
+            error = program_failed(failure, name)
             recorder.record(JobEnded(state="failed", error=error.as_dict()))
             raise error from failure
         recorder.record(JobEnded(state="done", result=kept), durable=True)
@@ -137,9 +136,3 @@ def _output_directory(output: Path | None, job: str) -> Path | None:
     own = output / job
     own.mkdir(mode=0o700, exist_ok=True)
     return own
-
-
-def _program_failed(failure: Exception, job: str) -> QloomError:
-    place = traceback.extract_tb(failure.__traceback__)[-1]
-    where = f"{Path(place.filename).name}, line {place.lineno}"
-    return JobError(f"the program raised {type(failure).__name__}: {failure} ({where})", job=job)

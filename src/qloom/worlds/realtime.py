@@ -20,6 +20,8 @@ T = TypeVar("T")
 class RealClock:
     """Time since the run began, from a clock that never goes back."""
 
+    real_time = True
+
     def __init__(self, began_us: int | None = None) -> None:
         since_us = 0 if began_us is None else time.time_ns() // 1000 - began_us
         self._zero_ns = time.monotonic_ns() - max(0, since_us) * 1000

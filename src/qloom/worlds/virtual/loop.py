@@ -209,6 +209,8 @@ for _name in (
 class VirtualClock:
     """The clock of a virtual loop."""
 
+    real_time = False
+
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
 
