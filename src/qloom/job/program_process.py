@@ -75,24 +75,30 @@ class _ProgramProcess:
 
     async def run(self) -> Any:
         """Answer calls until the program ends; returns its result, or raises its error."""
-        while True:
-            request, *arguments = await self._receive()
-            if request == "ended":
-                result, error = arguments
-                if error is not None:
-                    raise error
-                return result
-            try:
-                reply: tuple[Any, BaseException | None] = (await self._server.answer(request, *arguments), None)
-            except asyncio.CancelledError as error:
-                current = asyncio.current_task()
-                if current is not None and current.cancelling():
-                    await self._unwind(error)
-                    raise
-                reply = (None, error)  # the program itself has cancelled that call
-            except Exception as error:
-                reply = (None, error)
-            self._pipe.send(reply)
+        try:
+            while True:
+                request, *arguments = await self._receive()
+                if request == "ended":
+                    result, error = arguments
+                    if error is not None:
+                        raise error
+                    return result
+                self._pipe.send(await self._reply(request, *arguments))
+        except asyncio.CancelledError:
+            await self._unwind()
+            raise
+
+    async def _reply(self, request: str, *arguments: Any) -> tuple[Any, BaseException | None]:
+        try:
+            return await self._server.answer(request, *arguments), None
+        except asyncio.CancelledError as error:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                self._pipe.send((None, error))
+                raise
+            return None, error  # the program itself has cancelled that call
+        except Exception as error:
+            return None, error
 
     async def _receive(self) -> tuple[Any, ...]:
         message = await self._pipe.receive()
@@ -103,11 +109,10 @@ class _ProgramProcess:
         request: tuple[Any, ...] = loads(message, self._server.shared)
         return request
 
-    async def _unwind(self, cancelled: asyncio.CancelledError) -> None:
+    async def _unwind(self) -> None:
         """Let a cancelled program clean up; it gets no further calls through."""
         try:
             async with asyncio.timeout(END_S):
-                self._pipe.send((None, cancelled))
                 while (await self._receive())[0] != "ended":
                     self._pipe.send((None, asyncio.CancelledError()))
         except (TimeoutError, JobError):
