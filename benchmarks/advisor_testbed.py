@@ -20,13 +20,14 @@ from random import Random
 from statistics import fmean
 
 from qloom.cli.advise import choose
+from qloom.journal.history import read_history
 from qloom.lab.campaign.manifest import as_list, circumstances
 from qloom.programs.load import load_program
 from qloom.runs.runner import Plan, execute
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
 from qloom.testbed import Testbed, TestbedSettings
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from qloom.worlds.slurm.measure import measure
 
 NODES, OWN_NODES = 6, 3

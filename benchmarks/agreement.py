@@ -23,11 +23,12 @@ from importlib import import_module
 from typing import NamedTuple
 
 import qloom
+from qloom.journal.history import read_history
 from qloom.lab.campaign.manifest import as_list, circumstances
 from qloom.site import Overheads, Site
 from qloom.strategies import STRATEGIES
 from qloom.testbed import Testbed, TestbedSettings
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 
 AIM = 0.05
 JOBS, NODES = 2, 3

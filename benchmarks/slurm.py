@@ -17,12 +17,13 @@ import time
 from typing import Any
 
 import qloom
+from qloom.journal.history import read_history
 from qloom.lab.campaign.manifest import as_list, circumstances
 from qloom.site import Site
 from qloom.slurm.client import Client
 from qloom.strategies import STRATEGIES
 from qloom.testbed import Testbed, TestbedSettings
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from qloom.worlds.slurm import world as slurm_world
 from qloom.worlds.slurm.measure import measure
 

@@ -20,8 +20,8 @@ from qloom.broker.store.store import Store
 from qloom.errors import InputError, JournalError, PayloadError, TaskFailed
 from qloom.journal import home
 from qloom.journal.file import read_events
+from qloom.journal.history import read_history
 from qloom.site import Site
-from qloom.views.accounting import read_history
 from tests.broker.processes import Service
 from tests.contract import programs
 from tests.contract.test_contract import expected

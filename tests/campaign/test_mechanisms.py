@@ -8,9 +8,10 @@ import qloom
 from qloom.errors import InputError
 from qloom.journal import home
 from qloom.journal.file import read_events
+from qloom.journal.history import read_history
 from qloom.runs.plan import plan_of
 from qloom.site import Overheads, Qpu, Site
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from tests.campaign.helpers import results, write
 
 SHORT = {"classical_s": [4.0], "score_s": 0.0, "quantum_s": 2.0, "iterations": 1}
@@ -87,12 +88,12 @@ def test_a_partial_grant_starts_the_patience_anew_if_that_is_wanted(options, beg
     found = history(parameters=parameters, jobs=2, strategy="malleable", options=options, site=site)
     tasks = [interval for interval in found.intervals if interval.kind == "task" and interval.job == "j2"]
     assert min(task.begin_us for task in tasks) == begins_s * 1e6
-    assert sorted({task.resource for task in tasks}) == ["n2", "n3"], "it went on with what it had"
+    assert sorted({node for task in tasks for node in task.resources}) == ["n2", "n3"], "it went on with what it had"
 
 
 def test_a_job_may_hold_a_part_of_the_cluster():
     found = history(parameters=SHORT, jobs=2, site=Site(nodes=1, cluster_nodes=2))
-    assert sorted({i.resource for i in found.intervals if i.kind == "node"}) == ["n1", "n2"]
+    assert sorted({node for i in found.intervals if i.kind == "node" for node in i.resources}) == ["n1", "n2"]
     assert account(found).wall_s < 10.0, "both jobs run at once"
 
 

@@ -11,8 +11,9 @@ from itertools import groupby
 import pytest
 
 import qloom
+from qloom.journal.history import read_history
 from qloom.strategies import STRATEGIES
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from tests.journals import as_lines
 
 SECONDS = {"classical_s": [0.06, 0.02, 0.04], "score_s": 0.03, "quantum_s": 0.05, "iterations": 2}

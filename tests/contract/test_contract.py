@@ -12,9 +12,10 @@ import pytest
 import qloom
 from qloom.errors import NeedError, PayloadError, TaskFailed
 from qloom.journal.file import FILE_NAME, read_events
+from qloom.journal.history import read_history
 from qloom.site import Qpu, Site
 from qloom.strategies import STRATEGIES
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from tests.contract import HERE, programs
 from tests.journals import as_lines
 

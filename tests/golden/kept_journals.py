@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from qloom.journal.file import FILE_NAME, read_events
+from qloom.journal.history import read_history
 from qloom.journal.results import ResultStore
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from tests.journals import as_lines
 
 FOLDER = Path(__file__).parent / "journals"

@@ -15,9 +15,10 @@ from hypothesis import strategies as some
 
 from qloom.errors import QloomError
 from qloom.journal.file import Event
+from qloom.journal.history import read_history
 from qloom.site import Overheads, Qpu, Site
 from qloom.strategies import STRATEGIES
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from qloom.worlds.virtual.world import Faults
 from tests.journals import as_lines
 from tests.simulation import disasters
@@ -96,7 +97,8 @@ def require_sound_together(journals: list[list[Event]], lanes: int) -> None:
     by_resource = defaultdict(list)
     for interval in (interval for history in histories for interval in history.intervals):
         kind = {"task": "busy", "spare": "busy"}
-        by_resource[kind.get(interval.kind, interval.kind), interval.resource].append(interval)
+        for resource in interval.resources:
+            by_resource[kind.get(interval.kind, interval.kind), resource].append(interval)
     for (kind, _resource), intervals in by_resource.items():
         at_once = {"vqpu": 1000, "quantum": lanes}.get(kind, 1)
         intervals.sort(key=lambda interval: (interval.begin_us, interval.end_us))

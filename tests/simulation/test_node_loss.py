@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from qloom.errors import NodeLost
+from qloom.journal.history import read_history
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
 from qloom.strategies.pertask import PerTask
 from qloom.strategies.workflow import Room, Workflow
-from qloom.views.accounting import read_history
 from qloom.worlds.virtual.world import Faults
 from tests.journals import as_lines
 from tests.simulation.harness import simulate

@@ -16,10 +16,11 @@ import pytest
 
 from qloom.errors import NeedError
 from qloom.journal.event import Event
+from qloom.journal.history import read_history
 from qloom.model import Need
 from qloom.site import Qpu, Site
 from qloom.strategies import STRATEGIES
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from tests.golden import drawn
 from tests.golden.drawn import Draw
 from tests.journals import as_lines

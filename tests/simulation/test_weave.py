@@ -11,13 +11,14 @@ from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as some
 
 from qloom.errors import QloomError
+from qloom.journal.history import read_history
 from qloom.payloads.adapt import delay
 from qloom.programs.load import Program
 from qloom.runs.runner import Plan
 from qloom.site import Overheads, Qpu, Site
 from qloom.strategies import STRATEGIES
 from qloom.strategies.weave import WeaveOptions
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from qloom.worlds.virtual.world import Faults
 from tests.journals import as_lines
 from tests.simulation.harness import compute, simulate, simulate_plans

@@ -11,6 +11,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as some
 
 from qloom.errors import QloomError
+from qloom.journal.history import read_history
 from qloom.model import Need, Work
 from qloom.payloads.adapt import delay
 from qloom.ports import Requirements
@@ -18,7 +19,6 @@ from qloom.programs.load import Program
 from qloom.runs.runner import Plan
 from qloom.site import Site
 from qloom.strategies.workflow import Workflow
-from qloom.views.accounting import read_history
 from qloom.worlds.virtual.world import Faults
 from tests.journals import as_lines
 from tests.simulation.harness import Simulation, compute, interpret, simulate, simulate_plans

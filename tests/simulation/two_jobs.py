@@ -13,10 +13,11 @@ from typing import Any
 from qloom import Job, delay, task
 from qloom.errors import QuantumFailed
 from qloom.journal.event import Event
+from qloom.journal.history import read_history
 from qloom.programs.load import Program
 from qloom.runs.runner import Plan
 from qloom.site import Overheads, Qpu, Site
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from qloom.worlds.virtual.world import Faults
 from tests.journals import as_lines
 from tests.simulation.harness import simulate_plans

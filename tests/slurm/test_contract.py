@@ -10,9 +10,10 @@ import pytest
 
 import qloom
 from qloom.errors import QuantumFailed, TaskFailed
+from qloom.journal.history import read_history
 from qloom.site import Qpu, Site
 from qloom.strategies import STRATEGIES
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from tests.contract import programs
 from tests.contract import test_contract as contract
 from tests.contract import test_regressions as regressions

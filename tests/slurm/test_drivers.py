@@ -12,11 +12,12 @@ import pytest
 from qloom.journal import home
 from qloom.journal.event import Event
 from qloom.journal.file import FILE_NAME
+from qloom.journal.history import read_history
 from qloom.programs.load import load_program
 from qloom.runs.runner import Plan
 from qloom.runs.submit import submit
 from qloom.strategies import STRATEGIES
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from qloom.views.explain import explain
 from tests.contract import programs
 from tests.contract import test_contract as contract
@@ -50,7 +51,7 @@ def waits_are_told_as_waits(events: list[dict]) -> None:
     """Between two jobs of a chain a run waits for Slurm: nothing was killed."""
     history = read_history(events)
     assert history.gaps == []
-    assert all(wait_us >= 0 for wait_us in [*history.node_waits_us.values(), *history.qpu_waits_us.values()])
+    assert all(wait_us >= 0 for wait_us in [wait.end_us - wait.begin_us for wait in history.waits])
     said = "\n".join(explain(events))
     assert "handed to Slurm job" in said
     assert not any(word in said for word in ("interrupted", "killed", "resumed"))

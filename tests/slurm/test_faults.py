@@ -16,12 +16,13 @@ from qloom.broker.client.sync import SyncBrokerClient
 from qloom.errors import AllocationEnded
 from qloom.journal import home
 from qloom.journal.file import read_events
+from qloom.journal.history import read_history
 from qloom.programs.load import load_program
 from qloom.runs.runner import Plan
 from qloom.runs.submit import submit
 from qloom.site import Site, Slurm
 from qloom.slurm.tags import read_tag
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from tests.broker.test_remote import nothing_is_left
 from tests.contract import programs as contract_programs
 from tests.contract import test_contract as contract

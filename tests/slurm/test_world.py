@@ -10,12 +10,13 @@ import pytest
 
 import qloom
 from qloom.errors import InputError
+from qloom.journal.history import read_history
 from qloom.programs.load import load_program
 from qloom.runs.runner import Plan
 from qloom.runs.submit import submit
 from qloom.site import Site, Slurm
 from qloom.strategies import STRATEGIES
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from tests.journals import as_lines
 from tests.slurm import programs
 from tests.slurm.driver import QLOOM, ended, left, queue, wait_until
@@ -65,7 +66,8 @@ def test_node_seconds_agree_with_slurm_s_own_accounting(wide_slurm_env):
                 engine_ids[event["lease"], node, event["engine_us"]] = event["engine_id"]
     for interval in read_history(outcome.events).intervals:
         if interval.kind == "node":
-            held_s[engine_ids[interval.label, interval.resource, interval.begin_us]] += interval.seconds
+            for node in interval.resources:
+                held_s[engine_ids[interval.label, node, interval.begin_us]] += interval.seconds
     node_s, nodes, states = sacct(wide_slurm_env, list(held_s))
     assert set(states.values()) == {"COMPLETED"}, states
     for job, seconds in held_s.items():

@@ -14,12 +14,13 @@ from qloom.errors import InputError
 from qloom.export.crate import write_crate
 from qloom.journal import home
 from qloom.journal.file import read_events
+from qloom.journal.history import read_history
 from qloom.programs.load import load_program
 from qloom.runs.runner import Plan
 from qloom.site import Site, Slurm
 from qloom.streamflow.engine import execute
 from qloom.streamflow.process import reason_in
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from tests.export.crates import require_sound
 from tests.journals import as_lines
 from tests.streamflow.workflows import CANDIDATE, DEADLINE_S, LOOPING, until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from qloom.views.accounting import read_history
+from qloom.journal.history import read_history
 from tests.unit.light import run_tasks
 
 DEADLINE_S = 30.0

@@ -5,7 +5,7 @@ import pytest
 import qloom
 from qloom.journal.event import event_from
 from qloom.journal.events import Resumed
-from qloom.journal.handover import SlurmJob
+from qloom.journal.queries import SlurmJob
 from qloom.views.durations import human_s
 from qloom.views.explain import explain
 from qloom.views.summary import divide

@@ -215,7 +215,6 @@ def is_any(annotation: ast.expr | None) -> bool:
 
 KNOWN: dict[Rule, dict[str, int]] = {
     shared_class_names: {
-        "Account": 2,
         "Allocation": 2,
         "Asked": 2,
         "Checked": 2,
@@ -223,7 +222,6 @@ KNOWN: dict[Rule, dict[str, int]] = {
         "Device": 2,
         "EmulatedDevice": 2,
         "Faults": 2,
-        "Forecast": 2,
         "Group": 2,
         "Held": 4,
         "Holding": 2,
@@ -242,8 +240,6 @@ KNOWN: dict[Rule, dict[str, int]] = {
         "Submitted": 2,
         "Tokens": 2,
         "Until": 2,
-        "Waits": 2,
-        "_Reader": 2,
         "_Run": 2,
         "_Waiting": 2,
     },

@@ -11,10 +11,11 @@ from qloom import delay, task
 from qloom.errors import InputError
 from qloom.journal.event import event_from
 from qloom.journal.file import read_events
+from qloom.journal.history import read_history
 from qloom.ports import Prediction
 from qloom.site import Overheads, Site
 from qloom.strategies.weaving.share import EarlyShare
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from qloom.views.forecast import Forecaster
 from tests.journals import as_lines
 

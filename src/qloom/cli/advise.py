@@ -15,8 +15,8 @@ from rich.table import Table
 from qloom.cli import running, values
 from qloom.errors import InputError, JournalError
 from qloom.journal import home
-from qloom.journal.events import QuantumEnded, TaskEnded
 from qloom.journal.file import read_events
+from qloom.journal.queries import has_ended_work
 from qloom.lab.advisor import FALLBACK, Advice, Estimate
 from qloom.lab.advisor import advise as advise_plan
 from qloom.lab.advisor.advice import SAMPLES, Figure, abstain
@@ -156,7 +156,7 @@ def _of_run(name: str) -> tuple[Plan, Known]:
             f"there is no program and no run {name!r}", hint="give file.py, a job file, a built-in, or see qloom runs"
         ) from None
     events = read_events(directory)
-    if not any(isinstance(event, TaskEnded | QuantumEnded) for event in events):
+    if not has_ended_work(events):
         raise InputError(f"run {directory.name} has an empty history: no task of it has ended", hint="run it again")
     return replace(plan_of(events, directory.name), profile=None), known_of("", str(directory))
 

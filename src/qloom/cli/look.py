@@ -18,9 +18,8 @@ from qloom.journal import home
 from qloom.journal.event import Event
 from qloom.journal.events import RunStarted
 from qloom.journal.file import FILE_NAME, ended_as, has_writer, read_events, start_of
-from qloom.journal.handover import driver_job, handed_to
-from qloom.journal.measured import measured, require_jobs
-from qloom.views.accounting import read_history
+from qloom.journal.history import read_history
+from qloom.journal.queries import driver_job, handed_to, measured_figures, require_jobs
 
 RunArgument = Annotated[str, typer.Argument(help="The id of a run, the start of one, a path, or last.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -85,11 +84,12 @@ def show(run: RunArgument = "last", as_json: Json = False, quiet: Quiet = False)
     """What a run held and used, as a whole and for each job."""
     directory = home.find_run(run)
     events = read_events(directory)
-    if (figures := measured(events)) is not None:
+    if (figures := measured_figures(events)) is not None:
         _show_workload(directory, start_of(events), figures, as_json, quiet)
         return
-    total = tables.row(events, directory.name)
-    jobs = [tables.row(events, directory.name, job) for job in read_history(events).jobs]
+    history = read_history(events)
+    total = tables.row(history, directory.name)
+    jobs = [tables.row(history, directory.name, job) for job in history.jobs]
     if as_json:
         print(json.dumps({**total, "per_job": jobs, "parameters": start_of(events).parameters}))
         return

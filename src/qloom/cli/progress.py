@@ -11,7 +11,8 @@ from rich.live import Live
 from rich.text import Text
 
 from qloom.journal.event import Event
-from qloom.journal.fold import JobState, RunState
+from qloom.journal.fold import RunState
+from qloom.journal.state import JobState
 
 JOBS_SHOWN = 20
 ACTIVITIES_SHOWN = 3
@@ -28,6 +29,7 @@ class Progress:
     def __call__(self, event: Event) -> None:
         """Take note of an event."""
         self._run.apply(event)
+        self._run.trace.clear()  # only what is open is shown
 
     def __rich__(self) -> Text:
         lines = [f"{self._title}  {time.monotonic() - self._began_s:.0f} s"]
@@ -42,9 +44,9 @@ def _activity(job: JobState) -> str:
     if job.ended is not None:
         return job.ended.state
     doing = ["waits for resources" for _ in job.requests]
-    doing += [task.name for task in job.tasks.values()]
-    doing += [task.name for task in job.queued.values()]
-    doing += [f"{job.names.get(work, '')} on {task.device}" for work, task in job.executing.items()]
+    doing += [task.label for task in job.tasks.values()]
+    doing += [task.label for task in job.queued.values()]
+    doing += [f"{task.label} on {task.resource}" for task in job.executing.values()]
     return ", ".join(list(dict.fromkeys(doing))[:ACTIVITIES_SHOWN]) or "thinks"
 
 

@@ -17,6 +17,7 @@ from qloom.cli.progress import shown
 from qloom.devices.technologies import TECHNOLOGIES
 from qloom.errors import InputError, QloomError
 from qloom.journal.file import start_of
+from qloom.journal.history import read_history
 from qloom.programs.load import BUILT_IN, Program, load_program
 from qloom.runs.resume import resume as resume_run
 from qloom.runs.runner import Outcome, Plan, execute
@@ -177,7 +178,7 @@ def run_all(plans: list[Plan], *, quiet: bool) -> tuple[list[dict[str, Any]], li
     for plan in plans:
         with shown(f"{plan.strategy}, {plan.world}", Console(stderr=True), not quiet) as progress:
             outcome = execute(plan, listener=progress)
-        row = tables.row(outcome.events, outcome.run)
+        row = tables.row(read_history(outcome.events), outcome.run)
         rows.append(tables.without_figures(row) if outcome.errors else row)
         errors.extend(outcome.errors)
     return rows, errors
@@ -227,7 +228,7 @@ def write_overheads(world: str, site: Site, output: Path | None) -> None:
 def tell(outcome: Outcome, as_json: bool, quiet: bool, program: Program | None = None) -> None:
     """Print what came of a run, in the program's words if it has any; raises if a job failed."""
     summaries: list[str] = []
-    rows = [tables.row(outcome.events, outcome.run)]
+    rows = [tables.row(read_history(outcome.events), outcome.run)]
     if as_json:
         body: dict[str, Any] = {**rows[0], "results": outcome.results}
         if outcome.errors:

@@ -70,8 +70,7 @@ def _look() -> tuple[Path, int] | None:
 
 def _who_waits(journal: Path, since_s: float, pause_s: float) -> list[str]:
     """What to say; nothing if work runs and has not done so for long, the run is over, or it is in virtual time."""
-    from qloom.journal.events import RunEnded
-    from qloom.journal.file import read_events, start_of
+    from qloom.journal.file import ended_as, read_events, start_of
     from qloom.journal.fold import fold
     from qloom.views.explain import explain
 
@@ -79,7 +78,7 @@ def _who_waits(journal: Path, since_s: float, pause_s: float) -> list[str]:
         events = read_events(journal.parent)
     except QloomError:
         return []
-    if isinstance(events[-1], RunEnded) or start_of(events).world == "virtual":
+    if ended_as(events) is not None or start_of(events).world == "virtual":
         return []
     if since_s < TASK_PAUSES * pause_s and fold(events).executes:
         return []

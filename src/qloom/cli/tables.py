@@ -7,10 +7,8 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from qloom.journal.event import Event
-from qloom.journal.events import JobEnded, JobSubmitted, Resumed, RunEnded
-from qloom.journal.file import start_of
-from qloom.views.accounting import Account, account, read_history
+from qloom.journal.history import History
+from qloom.views.accounting import account
 
 UNFINISHED = "unfinished"
 COLUMNS = {  # heading -> figure
@@ -23,34 +21,18 @@ COLUMNS = {  # heading -> figure
 }
 
 
-def row(events: list[Event], run: str, job: str | None = None) -> dict[str, Any]:
+def row(history: History, run: str, job: str | None = None) -> dict[str, Any]:
     """One row of `--json`: what was run, how that ended, and all figures."""
-    start = start_of(events)
-    figures: Account = account(read_history(events), job)
-    told = {"strategy": start.strategy, "world": start.world, "jobs": start.jobs, "run": run}
-    return {**told, **({"job": job} if job else {}), "state": state_of(events, job), **figures.as_dict()}
-
-
-def state_of(events: list[Event], job: str | None = None) -> str:
-    """How a run, or one job of it, ended last: done, failed, interrupted or handed on; `unfinished` if it did not."""
-    state = UNFINISHED
-    for event in events:
-        match event:
-            case RunEnded() if job is None:
-                state = event.state
-            case JobEnded() if event.job == job:
-                state = event.state
-            case Resumed() if job is None:
-                state = UNFINISHED
-            case JobSubmitted() if event.job == job:
-                state = UNFINISHED
-    return state
+    start = history.start
+    plan = {"strategy": start.strategy, "world": start.world, "jobs": start.jobs, "run": run}
+    state = history.run.state_of(job) or UNFINISHED  # done, failed, interrupted or handed on
+    return {**plan, **({"job": job} if job else {}), "state": state, **account(history, job).as_dict()}
 
 
 def without_figures(row: dict[str, Any]) -> dict[str, Any]:
     """The row of a run that failed, where it would be compared with runs that did all of their work."""
-    told = ("strategy", "world", "jobs", "run", "job", "state")
-    return {name: value if name in told else None for name, value in row.items()}
+    plan = ("strategy", "world", "jobs", "run", "job", "state")
+    return {name: value if name in plan else None for name, value in row.items()}
 
 
 def figures_table(title: str, rows: list[dict[str, Any]], first: str = "strategy") -> Table:

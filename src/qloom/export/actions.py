@@ -8,12 +8,12 @@ from typing import Any
 
 from qloom.export.flow import identifier
 from qloom.journal.event import Event
-from qloom.journal.events import QuantumEnded, QuantumQueued, QuantumStarted, RunStarted, TaskEnded, TaskStarted
-from qloom.journal.file import start_of
+from qloom.journal.events import QuantumEnded, RunStarted, TaskEnded
+from qloom.journal.fold import fold
+from qloom.journal.intervals import Interval
 
 Entity = dict[str, Any]
 COMPLETED, FAILED = "http://schema.org/CompletedActionStatus", "http://schema.org/FailedActionStatus"
-STARTS, ENDS = ("task_started", "quantum_started"), ("task_ended", "quantum_ended")
 
 
 @dataclass
@@ -39,21 +39,14 @@ def time_of(start: RunStarted, at_us: int) -> str:
 
 def actions_of(events: list[Event]) -> Actions:
     """All tasks of a run, in the order of their ends."""
-    made, start = Actions(), start_of(events)
-    begun: dict[tuple[str, str], TaskStarted | QuantumStarted] = {}
-    names: dict[tuple[str, str], str] = {}
+    run = fold(events)
+    made, start = Actions(), run.start
     kinds: dict[str, str] = {}
     devices: dict[str, str] = {}
-    for event in events:
-        if isinstance(event, TaskStarted | QuantumQueued):
-            names[event.job, event.work] = event.name
-        if isinstance(event, TaskStarted | QuantumStarted):
-            begun[event.job, event.work] = event
-        elif isinstance(event, TaskEnded | QuantumEnded) and (event.job, event.work) in begun:
-            name = names.get((event.job, event.work), "task")
-            on = event.device if isinstance(event, QuantumEnded) else None
-            device = f"#device-{_label(devices, on)}" if on is not None else None
-            _add(made, start, begun.pop((event.job, event.work)), event, name, _label(kinds, name), device)
+    for task in run.trace.busy:
+        if task.ended is not None:  # else its driver was killed
+            device = f"#device-{_label(devices, task.resource)}" if task.kind == "quantum" else None
+            _add(made, start, task, task.ended, _label(kinds, task.label), device)
     for place, (name, kind) in enumerate(kinds.items(), 1):
         _describe(made, name, kind, place, start.qloom)
     made.devices += [
@@ -74,23 +67,22 @@ def _label(labels: dict[str, str], name: str) -> str:
 def _add(
     made: Actions,
     start: RunStarted,
-    begun: TaskStarted | QuantumStarted,
+    task: Interval,
     ended: TaskEnded | QuantumEnded,
-    name: str,
     kind: str,
     device: str | None,
 ) -> None:
-    label = f"{ended.job}-{ended.work}-{ended.n}"
-    nodes = begun.nodes if isinstance(begun, TaskStarted) else []
+    name, label = task.label, f"{task.job}-{task.work}-{ended.n}"
+    nodes = task.resources if task.kind != "quantum" else ()
     where = {"location": reference(device)} if device else {}
     done = ended.state == "done"
     action: Entity = {
         "@id": f"#action-{label}",
         "@type": "CreateAction",
-        "name": f"{name} of {ended.job}" + (f" on {', '.join(nodes)}" if nodes else ""),
-        "description": f"{'quantum' if isinstance(ended, QuantumEnded) else 'classical'} task {ended.work}",
+        "name": f"{name} of {task.job}" + (f" on {', '.join(nodes)}" if nodes else ""),
+        "description": f"{'quantum' if task.kind == 'quantum' else 'classical'} task {task.work}",
         "instrument": reference(f"#tool-{kind}"),
-        "startTime": time_of(start, begun.at_us),
+        "startTime": time_of(start, task.begin_us),
         "endTime": time_of(start, ended.at_us),
         "actionStatus": COMPLETED if done else FAILED,
         **where,

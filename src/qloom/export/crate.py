@@ -18,8 +18,8 @@ from qloom.export.actions import Entity, actions_of, reference, time_of
 from qloom.export.folder import new_folder
 from qloom.journal import home
 from qloom.journal.event import Event
-from qloom.journal.events import JobEnded, RunEnded
 from qloom.journal.file import FILE_NAME, ended_as, read_events, start_of
+from qloom.journal.queries import job_errors
 from qloom.programs.load import load_program
 from qloom.version import __version__
 
@@ -45,7 +45,7 @@ def write_crate(name: str, output: Path | None) -> Path:
     """Write the crate of a run; returns its folder."""
     run = home.find_run(name)
     events = read_events(run)
-    if not isinstance(events[-1], RunEnded):
+    if ended_as(events) is None:
         raise InputError(f"{run.name} has not ended", hint="qloom resume goes on with it")
     directory = new_folder(output or Path(f"crate-{run.name}"))
     graph = _Crate(run, events, directory).graph()
@@ -89,7 +89,7 @@ class _Crate:
             "agent": reference(QLOOM),
         }
         if state != "done":
-            failed = [e.error for e in self._events if isinstance(e, JobEnded) and e.error is not None]
+            failed = job_errors(self._events)
             whole["error"] = failed[0]["message"] if failed else str(state)
         program["input"] = [reference(entity["@id"]) for entity in formal]
         program["output"] = [reference(entity["@id"]) for entity in results]

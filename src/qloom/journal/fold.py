@@ -1,17 +1,23 @@
-"""The state of a run, folded from its events one by one: who holds, runs and waits for what.
+"""The state of a run, folded from its events one by one: who holds, runs and waits for what, and what is over.
 
-A journal that was cut off anywhere can be folded, and so can one that is still being written.
+This is the only reader of single events. Accounting, timelines, explanations, forecasts, progress and the laboratory
+consume the state (`RunState.jobs`) and what is over (`RunState.trace`). A journal that was cut off anywhere can be
+folded, and so can one that is still being written. The fold knows nothing of files or of how anything is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from qloom.journal.event import Event
 from qloom.journal.events import (
     Called,
     CandidateChosen,
+    Claimed,
+    DriverReleased,
+    DriverStarted,
     Granted,
     Grown,
     JobEnded,
@@ -20,6 +26,7 @@ from qloom.journal.events import (
     QuantumEnded,
     QuantumQueued,
     QuantumStarted,
+    QueuedAhead,
     Released,
     Requested,
     Resumed,
@@ -27,125 +34,17 @@ from qloom.journal.events import (
     RunEnded,
     RunStarted,
     Shrunk,
+    SlurmThrottled,
+    Speculated,
     StillWaits,
     TaskEnded,
     TaskStarted,
     Withdrawn,
+    WorkerStarted,
 )
-from qloom.journal.handover import HANDED_ON, goes_on
-
-
-@dataclass
-class LeaseState:
-    """What a lease holds."""
-
-    nodes: list[str]
-    device: str | None = None
-    hold: str | None = None  # "whole" | "share"
-
-
-@dataclass
-class JobState:
-    """One job. What is open is kept as the event that opened it, which says since when."""
-
-    name: str
-    submitted_us: int = 0
-    ended: JobEnded | None = None
-    calls: dict[str, Called] = field(default_factory=dict)
-    requests: dict[str, Requested] = field(default_factory=dict)
-    engine_reasons: dict[str, str] = field(default_factory=dict)  # lease -> why the engine lets its request wait
-    held: dict[str, LeaseState] = field(default_factory=dict)
-    tasks: dict[str, TaskStarted] = field(default_factory=dict)
-    queued: dict[str, QuantumQueued] = field(default_factory=dict)
-    executing: dict[str, QuantumStarted] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)  # quantum work -> its name
-    candidates: list[CandidateChosen] = field(default_factory=list)
-    went_without: tuple[Requested, int] | None = None  # a request that was withdrawn since the last call, and when
-    done_tasks: int = 0  # quantum tasks included
-    failed_tasks: int = 0
-    dropped_spare: int = 0
-
-    @property
-    def nodes(self) -> list[str]:
-        """All nodes that the job holds."""
-        return [node for held in self.held.values() for node in held.nodes]
-
-    @property
-    def idle_nodes(self) -> list[str]:
-        """Those on which no task runs."""
-        busy = [node for task in self.tasks.values() for node in task.nodes]
-        return [node for node in self.nodes if node not in busy]
-
-    def apply(self, event: Event) -> None:
-        """Take an event of this job into account."""
-        match event:
-            case JobSubmitted():
-                self.submitted_us = event.at_us
-            case JobEnded():
-                self.ended = event
-            case Called():
-                self.calls[event.call] = event
-                self.went_without = None
-            case Returned():
-                self.calls.pop(event.call, None)
-            case CandidateChosen():
-                self.candidates.append(event)
-            case TaskStarted() | TaskEnded() | QuantumQueued() | QuantumStarted() | QuantumEnded():
-                self._apply_work(event)
-            case _:
-                self._apply_hold(event)
-
-    def _apply_hold(self, event: Event) -> None:
-        match event:
-            case Requested():
-                self.requests[event.lease] = event
-                self.engine_reasons.pop(event.lease, None)
-            case StillWaits():
-                self.engine_reasons[event.lease] = event.reason
-            case Granted():
-                self.requests.pop(event.lease, None)
-                self.held[event.lease] = LeaseState(list(event.nodes), event.device, event.hold)
-            case Grown():
-                self.requests.pop(event.lease, None)
-                self.held.setdefault(event.lease, LeaseState([])).nodes.extend(event.nodes)
-            case Withdrawn():
-                if (request := self.requests.pop(event.lease, None)) is not None:
-                    self.went_without = (request, event.at_us)
-            case Shrunk():
-                if (held := self.held.get(event.lease)) is not None:
-                    held.nodes = [node for node in held.nodes if node not in event.nodes]
-            case QpuReleased():
-                if (held := self.held.get(event.lease)) is not None:
-                    held.device = held.hold = None
-            case Released():
-                self.held.pop(event.lease, None)
-
-    def _apply_work(self, event: TaskStarted | TaskEnded | QuantumQueued | QuantumStarted | QuantumEnded) -> None:
-        match event:
-            case TaskStarted():
-                self.tasks[event.work] = event
-            case TaskEnded():
-                task = self.tasks.pop(event.work, None)
-                self.done_tasks += event.state == "done"
-                self.failed_tasks += event.state == "failed"
-                self.dropped_spare += task is not None and task.spare and event.state == "dropped"
-            case QuantumQueued():
-                self.queued[event.work] = event
-                self.names[event.work] = event.name
-            case QuantumStarted():
-                self.queued.pop(event.work, None)
-                self.executing[event.work] = event
-            case QuantumEnded():
-                self.queued.pop(event.work, None)
-                self.executing.pop(event.work, None)
-                self.done_tasks += event.state == "done"
-
-    def forget_open(self) -> None:
-        """Nothing that was open outlived the driver, except the calls that the program makes again."""
-        if self.ended is None or self.ended.state != "done":
-            self.ended, self.went_without = None, None
-            for opened in (self.requests, self.held, self.tasks, self.queued, self.executing):
-                opened.clear()
+from qloom.journal.intervals import OPEN, FinishedCall, Interval, Trace, Wait, WorkerStart, opened
+from qloom.journal.queries import HANDED_ON, is_handover
+from qloom.journal.state import DriverState, JobState, LeaseState
 
 
 @dataclass(frozen=True)
@@ -160,69 +59,339 @@ class Break:
 
 @dataclass
 class RunState:
-    """A run at one moment."""
+    """A run at one moment, and all that is over by then."""
 
     start: RunStarted = field(default_factory=RunStarted)
     jobs: dict[str, JobState] = field(default_factory=dict)
+    trace: Trace = field(default_factory=Trace)
     ended: RunEnded | None = None
     breaks: list[Break] = field(default_factory=list)
+    gaps: list[tuple[int, int]] = field(default_factory=list)  # while nobody ran it: killed, then resumed
+    throttled: SlurmThrottled | None = None  # when the run first called Slurm too often
+    after_quantum: Sequence[str] | None = None  # the tasks that a job called for when it last had an answer of a QPU
     now_us: int = 0
+    driver: DriverState = field(default_factory=DriverState)
+    _last: Event | None = None
+    _handed_us: int | None = None  # when the run was handed to the driver that runs it
+    _asked: dict[str, None] = field(default_factory=dict)  # jobs with a request since then
 
     def apply(self, event: Event) -> None:
         """Take the next event into account."""
-        match event:
-            case RunStarted():
-                self.start = event
-            case Resumed():
-                self._resume(event)
-            case RunEnded():
-                self.ended = event
-                if event.state == HANDED_ON:
-                    self._forget_open()
-            case _ if event.job:
-                if event.job not in self.jobs:
-                    self.jobs[event.job] = JobState(event.job)
-                self.jobs[event.job].apply(event)
-        self.now_us = max(self.now_us, event.at_us)
+        handle = _HANDLERS.get(type(event))
+        if handle is not None:
+            handle(self, event)
+        if event.at_us > self.now_us:
+            self.now_us = event.at_us
+        self._last = event
 
-    def _resume(self, event: Resumed) -> None:
-        handed_to = event.engine_id if self.ended is not None and goes_on(self.ended, event) else None
+    def job(self, name: str) -> JobState:
+        """The state of one job."""
+        job = self.jobs.get(name)
+        if job is None:
+            job = self.jobs[name] = JobState(name, self.trace)
+        return job
+
+    # The run and its jobs
+
+    def _started(self, event: RunStarted) -> None:
+        self.start = event
+
+    def _resumed(self, event: Resumed) -> None:
+        is_handed = self._last is not None and is_handover(self._last, event)
         reason = self.ended.reason if self.ended is not None else None
-        self.breaks.append(Break(self.now_us, event.at_us, handed_to, reason))
+        self.breaks.append(Break(self.now_us, event.at_us, event.engine_id if is_handed else None, reason))
+        self._handed_us, self._asked = self.now_us if is_handed else None, {}
+        self._stop()
+        if not is_handed:
+            self.gaps.append((self.now_us, event.at_us))
         self.ended = None
-        self._forget_open()
 
-    def _forget_open(self) -> None:
+    def _ended(self, event: RunEnded) -> None:
+        self.ended = event
+        self.driver.lend(list(self.driver.idle), event.at_us, self.trace)
+        self.driver = DriverState()
+        if event.state == HANDED_ON:
+            for job in self.jobs.values():
+                if job.asked_us is None and job.is_submitted:  # it waits for Slurm since it was submitted
+                    job.asked_us = job.submitted_us
+            self.now_us = max(self.now_us, event.at_us)
+            self._stop()
+
+    def _stop(self) -> None:
+        for interval in self.driver.idle.values():
+            interval.state = OPEN
+        self.driver.lend(list(self.driver.idle), self.now_us, self.trace)
+        self.driver = DriverState()
         for job in self.jobs.values():
-            job.forget_open()
+            job.stop(self.now_us)
+
+    def _submitted(self, event: JobSubmitted) -> None:
+        job = self.job(event.job)
+        job.is_submitted, job.submitted_us = True, event.at_us
+
+    def _job_ended(self, event: JobEnded) -> None:
+        job = self.job(event.job)
+        job.ended = job.last_ended = event
+        job.drop_offers()
+
+    # What programs call
+
+    def _called(self, event: Called) -> None:
+        job = self.job(event.job)
+        job.calls[event.call] = event
+        job.went_without = None
+        if job.has_answer and event.kind == "classical":
+            job.has_answer, self.after_quantum = False, tuple(event.names)
+
+    def _returned(self, event: Returned) -> None:
+        call = self.job(event.job).calls.pop(event.call, None)
+        if call is not None:
+            self.trace.calls.append(FinishedCall(call, event.at_us))
+
+    def _chosen(self, event: CandidateChosen) -> None:
+        self.job(event.job).candidates.append(event)
+
+    def _speculated(self, event: Speculated) -> None:
+        job = self.job(event.job)
+        job.drop_offers()
+        job.offered.update(dict.fromkeys(event.works, event.at_us))
+
+    def _claimed(self, event: Claimed) -> None:
+        job = self.job(event.job)
+        job.claimed[event.work] = None
+        job.end_offer(event.work, event.at_us)
+
+    # Nodes and QPUs held
+
+    def _queued_ahead(self, event: QueuedAhead) -> None:
+        job = self.job(event.job)
+        if job.asked_us is None:
+            job.asked_us = event.at_us
+
+    def _requested(self, event: Requested) -> None:
+        job, since_us = self.job(event.job), event.at_us
+        if self._handed_us is not None and event.job not in self._asked:
+            self._asked[event.job] = None
+            since_us = self._handed_us
+        if job.asked_us is None:
+            job.asked_us = since_us
+        job.requests[event.lease] = Wait("nodes" if event.nodes else "qpu", event.job, event, since_us, since_us)
+        job.engine_reasons.pop(event.lease, None)
+
+    def _still_waits(self, event: StillWaits) -> None:
+        self.job(event.job).engine_reasons[event.lease] = event.reason
+
+    def _granted(self, event: Granted | Grown) -> None:
+        job, at_us = self.job(event.job), event.when_us
+        if self.gaps and at_us < self.gaps[-1][1]:  # a job that holds nodes already continued the run
+            self.gaps[-1] = (self.gaps[-1][0], max(self.gaps[-1][0], at_us))
+        job.end_wait(job.requests, event.lease, event)
+        lease = job.held.get(event.lease)
+        if lease is None:
+            lease = job.held[event.lease] = LeaseState([])
+        if event.nodes:
+            lease.parts.append(opened("node", event.job, event.nodes, at_us, event.lease))
+        if self.driver.idle:
+            self.driver.lend(event.nodes, at_us, self.trace)
+        if isinstance(event, Granted) and event.device is not None:
+            if self.driver.idle:
+                self.driver.lend((event.device,), at_us, self.trace)
+            kind = "qpu" if event.hold == "whole" else "vqpu"
+            lease.qpu = opened(kind, event.job, (event.device,), at_us, event.lease)
+
+    def _withdrawn(self, event: Withdrawn) -> None:
+        job = self.job(event.job)
+        wait = job.end_wait(job.requests, event.lease, event)
+        if wait is not None and isinstance(wait.asked, Requested):
+            job.went_without = (wait.asked, event.at_us)
+
+    def _shrunk(self, event: Shrunk) -> None:
+        job, at_us = self.job(event.job), event.when_us
+        lease = job.held.get(event.lease)
+        for part in list(lease.parts) if lease is not None else ():
+            gone = [node for node in part.resources if node in event.nodes]
+            if lease is not None and len(gone) == len(part.resources):
+                lease.parts.remove(part)
+                job.end_held(part, at_us)
+            elif gone:
+                job.end_held(part.over(part.begin_us, at_us, gone), at_us)
+                part.resources = [node for node in part.resources if node not in gone]
+                part.is_reduced = True
+        self._keep_for_driver(at_us)
+
+    def _qpu_released(self, event: QpuReleased) -> None:
+        job, at_us = self.job(event.job), event.when_us
+        lease = job.held.get(event.lease)
+        if lease is not None and lease.qpu is not None:
+            job.end_held(lease.qpu, at_us)
+            lease.qpu = None
+        self._keep_for_driver(at_us)
+
+    def _released(self, event: Released) -> None:
+        job, at_us = self.job(event.job), event.when_us
+        lease = job.held.pop(event.lease, None)
+        for interval in lease.intervals() if lease is not None else ():
+            job.end_held(interval, at_us)
+        self._keep_for_driver(at_us)
+
+    def _driver_started(self, event: DriverStarted) -> None:
+        job = "j1" if self.start.jobs == 1 else ""
+        kind = "qpu" if event.hold == "whole" else "vqpu"
+        idle = self.driver.idle
+        self.driver = DriverState(job, list(event.nodes), event.weight or 1.0, event.device, kind, idle)
+        self._keep_for_driver(event.when_us)
+
+    def _driver_released(self, event: DriverReleased) -> None:
+        driver, nodes = self.driver, event.nodes or []
+        driver.nodes = [node for node in driver.nodes if node not in nodes]
+        driver.lend(nodes, event.when_us, self.trace)
+        if event.device is not None:
+            driver.device = None if event.device == driver.device else driver.device
+            driver.lend((event.device,), event.when_us, self.trace)
+
+    def _keep_for_driver(self, at_us: int) -> None:
+        if self.driver.nodes or self.driver.device is not None:
+            held = [interval for job in self.jobs.values() for interval in job.open_intervals() if not interval.work]
+            self.driver.keep((resource for interval in held for resource in interval.resources), at_us)
+
+    # Work
+
+    def _worker_started(self, event: WorkerStarted) -> None:
+        self.trace.workers.append(WorkerStart(event.node, event.seconds))
+
+    def _task_started(self, event: TaskStarted) -> None:
+        job, at_us = self.job(event.job), event.at_us
+        kind = "spare" if event.spare else "task"
+        task = opened(kind, event.job, event.nodes, at_us, event.name, event.work)
+        if event.nodes:
+            task.within = job.holder_of(event.nodes)
+        job.tasks[event.work] = task
+        if job.offered and not event.spare:
+            job.end_offer(event.work, at_us)
+
+    def _task_ended(self, event: TaskEnded) -> None:
+        job = self.job(event.job)
+        task = job.tasks.pop(event.work, None)
+        job.done_tasks += event.state == "done"
+        job.failed_tasks += event.state == "failed"
+        if task is not None:
+            job.dropped_spare += task.kind == "spare" and event.state == "dropped"
+            job.end_busy(task, event)
+
+    def _quantum_queued(self, event: QuantumQueued) -> None:
+        job, at_us = self.job(event.job), event.at_us
+        if job.asked_us is None:
+            job.asked_us = at_us
+        job.queued[event.work] = Wait("qpu", event.job, event, at_us, at_us)
+
+    def _quantum_started(self, event: QuantumStarted) -> None:
+        job, at_us = self.job(event.job), event.at_us
+        task = opened("quantum", event.job, (event.device,), at_us, "", event.work)
+        task.queued_us = at_us
+        wait = job.end_wait(job.queued, event.work, event)
+        if wait is not None and isinstance(wait.asked, QuantumQueued):
+            task.label, task.hold, task.queued_us = wait.asked.name, wait.asked.hold, wait.begin_us
+        if task.hold == "whole":
+            holds = [lease.qpu for lease in job.held.values() if lease.qpu is not None]
+            task.within = next((qpu for qpu in holds if qpu.kind == "qpu" and qpu.resource == event.device), None)
+        job.executing[event.work] = task
+
+    def _quantum_ended(self, event: QuantumEnded) -> None:
+        job = self.job(event.job)
+        job.done_tasks += event.state == "done"
+        job.end_wait(job.queued, event.work, event)
+        task = job.executing.pop(event.work, None)
+        if task is not None:
+            job.has_answer = job.has_answer or event.state == "done"
+            job.end_busy(task, event)
+
+    def _throttled(self, event: SlurmThrottled) -> None:
+        if self.throttled is None:
+            self.throttled = event
+
+    # What the state says
+
+    def open_intervals(self) -> Iterator[Interval]:
+        """All that is held or busy now."""
+        for job in self.jobs.values():
+            yield from job.open_intervals()
+        yield from self.driver.idle.values()
+
+    def open_waits(self) -> Iterator[Wait]:
+        """All that waits now."""
+        for job in self.jobs.values():
+            yield from job.requests.values()
+            yield from job.queued.values()
 
     @property
     def executes(self) -> bool:
         """Whether a task or a quantum task executes."""
         return any(job.tasks or job.executing for job in self.jobs.values())
 
+    def state_of(self, job: str | None = None) -> str | None:
+        """How the run, or one job of it, ended last; None if it has not."""
+        if job is None:
+            return None if self.ended is None else self.ended.state
+        ended = self.jobs[job].last_ended if job in self.jobs else None
+        return None if ended is None else ended.state
+
     def requests(self) -> list[tuple[str, Requested]]:
         """Everyone in line for nodes or a QPU, first come first."""
-        waiting = [(job.name, request) for job in self.jobs.values() for request in job.requests.values()]
+        waiting = [(job.name, request) for job in self.jobs.values() for request in job.requested]
         return sorted(waiting, key=lambda pair: pair[1].n)
 
     def queue(self, device: str) -> list[tuple[str, QuantumQueued]]:
         """The quantum tasks that wait for a device, first come first."""
-        waiting = [(job.name, task) for job in self.jobs.values() for task in job.queued.values()]
-        return sorted(((n, t) for n, t in waiting if t.device == device), key=lambda pair: pair[1].n)
+        waiting = [(job.name, task) for job in self.jobs.values() for task in job.in_queue if task.device == device]
+        return sorted(waiting, key=lambda pair: pair[1].n)
 
-    def executing(self, device: str) -> list[tuple[str, QuantumStarted]]:
+    def executing(self, device: str) -> list[Interval]:
         """What a device executes."""
-        running = [(job.name, task) for job in self.jobs.values() for task in job.executing.values()]
-        return [(name, task) for name, task in running if task.device == device]
+        running = [task for job in self.jobs.values() for task in job.executing.values()]
+        return [task for task in running if task.resource == device]
 
-    def owners(self, device: str, hold: str) -> list[str]:
-        """The jobs that hold a device in this way."""
+    def owners(self, device: str, kind: str) -> list[str]:
+        """The jobs that hold a device, as a whole ("qpu") or a share of it ("vqpu")."""
         return [
             job.name
             for job in self.jobs.values()
-            if any(held.device == device and held.hold == hold for held in job.held.values())
+            if any(
+                lease.qpu is not None and lease.qpu.kind == kind and lease.qpu.resource == device
+                for lease in job.held.values()
+            )
         ]
+
+
+_HANDLERS: dict[type[Event], Callable[[RunState, Any], None]] = {
+    RunStarted: RunState._started,
+    Resumed: RunState._resumed,
+    RunEnded: RunState._ended,
+    JobSubmitted: RunState._submitted,
+    JobEnded: RunState._job_ended,
+    Called: RunState._called,
+    Returned: RunState._returned,
+    CandidateChosen: RunState._chosen,
+    Speculated: RunState._speculated,
+    Claimed: RunState._claimed,
+    QueuedAhead: RunState._queued_ahead,
+    Requested: RunState._requested,
+    StillWaits: RunState._still_waits,
+    Granted: RunState._granted,
+    Grown: RunState._granted,
+    Withdrawn: RunState._withdrawn,
+    Shrunk: RunState._shrunk,
+    QpuReleased: RunState._qpu_released,
+    Released: RunState._released,
+    DriverStarted: RunState._driver_started,
+    DriverReleased: RunState._driver_released,
+    WorkerStarted: RunState._worker_started,
+    TaskStarted: RunState._task_started,
+    TaskEnded: RunState._task_ended,
+    QuantumQueued: RunState._quantum_queued,
+    QuantumStarted: RunState._quantum_started,
+    QuantumEnded: RunState._quantum_ended,
+    SlurmThrottled: RunState._throttled,
+}
 
 
 def fold(events: Iterable[Event]) -> RunState:

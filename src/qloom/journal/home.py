@@ -14,7 +14,7 @@ from typing import Any
 from qloom.errors import JournalError, NotPrivate
 from qloom.journal.events import RunEnded
 from qloom.journal.file import FILE_NAME, has_writer, read_events, start_of, written
-from qloom.journal.handover import HANDED_ON, handed_to
+from qloom.journal.queries import HANDED_ON, handed_to
 from qloom.journal.results import make_directories, write_atomically
 from qloom.private import PrivateDirectory
 

@@ -1,4 +1,7 @@
-"""What a journal already knows: results by content and occurrence, and the calls in their order."""
+"""What a journal already knows: results by content and occurrence, and the calls in their order.
+
+It reads the events themselves rather than the fold: a result counts even where no event says when its work began.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ class Memory:
     results: dict[str, dict[str, Any]] = field(default_factory=dict)  # work id -> how its result was kept
     calls: dict[str, Called] = field(default_factory=dict)  # call id -> the event that recorded it, in order
     durations_us: dict[str, int] = field(default_factory=dict)  # work id -> how long it ran
+    task_names: dict[str, str] = field(default_factory=dict)  # work id -> the name of the classical task
     lost: dict[str, None] = field(default_factory=dict)  # works whose result was lost and has not been made again
 
     @property
@@ -44,6 +48,8 @@ def recall(events: Sequence[Event], job: str | None = None) -> Memory:
                 memory.calls[event.call] = event
             case TaskStarted() | QuantumStarted():
                 started[event.job, event.work] = event.at_us
+                if isinstance(event, TaskStarted):
+                    memory.task_names[event.work] = event.name
             case TaskEnded() | QuantumEnded() if event.state == "done" and event.result is not None:
                 memory.results.setdefault(event.work, event.result)
                 memory.lost.pop(event.work, None)

@@ -23,6 +23,7 @@ from qloom.job.qpu import JobQpu
 from qloom.journal.event import Event
 from qloom.journal.events import JobEnded, JobSubmitted, ResultMissing
 from qloom.journal.file import Journal
+from qloom.journal.queries import is_submitted
 from qloom.journal.replay import recall
 from qloom.ports import Requirements, World
 from qloom.runs.plan import Plan
@@ -66,7 +67,7 @@ class Assembly:
         strategies = plan.strategy.split(",")
         forecast = self.forecaster.of(name) if self.forecaster is not None else None
         required = Requirements(cluster, plan.site.nodes, options=plan.options, forecast=forecast)
-        if not any(isinstance(event, JobSubmitted) and event.job == name for event in past):
+        if not is_submitted(past, name):
             recorder.record(JobSubmitted())
         memory = recall(past, name)
         for work in [work for work, kept in memory.results.items() if not journal.results.has(kept)]:

@@ -12,7 +12,7 @@ from qloom.journal import home
 from qloom.journal.event import Event
 from qloom.journal.events import RunStarted
 from qloom.journal.file import VERSION, start_of
-from qloom.journal.measured import require_jobs
+from qloom.journal.queries import require_jobs
 from qloom.plugins import Registry
 from qloom.programs.load import Program, load_program
 from qloom.site import Site, site_from

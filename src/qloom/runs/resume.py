@@ -10,8 +10,7 @@ from qloom.journal import home, owner
 from qloom.journal.event import Event
 from qloom.journal.events import JobEnded, Resumed
 from qloom.journal.file import await_writer, ended_as, read_events, start_of
-from qloom.journal.handover import handed_to
-from qloom.journal.measured import require_jobs
+from qloom.journal.queries import done_jobs, handed_to, require_jobs
 from qloom.journal.results import ResultStore
 from qloom.runs.plan import plan_of
 from qloom.runs.runner import Execution, Listener, Outcome, read_profile
@@ -58,8 +57,8 @@ def resume(name: str, *, listener: Listener | None = None, driver: str = "here")
 def _done_jobs(directory: Path, events: list[Event]) -> dict[str, JobEnded]:
     """The jobs that are done and whose results are there: the last end of each."""
     store = ResultStore(directory / "results")
-    done = {event.job: event for event in events if isinstance(event, JobEnded) and event.state == "done"}
-    return {job: event for job, event in done.items() if event.result is not None and store.has(event.result)}
+    done = done_jobs(events).items()
+    return {job: event for job, event in done if event.result is not None and store.has(event.result)}
 
 
 def _finished(directory: Path, events: list[Event], done: dict[str, JobEnded]) -> Outcome:

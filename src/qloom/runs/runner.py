@@ -19,9 +19,9 @@ from qloom.broker.port import BrokerPort
 from qloom.errors import InputError, QloomError, closest
 from qloom.journal import home
 from qloom.journal.event import Event
-from qloom.journal.events import Granted, JobEnded, Resumed, RunEnded, RunStarted, TaskEnded
+from qloom.journal.events import JobEnded, Resumed, RunEnded, RunStarted
 from qloom.journal.file import Journal, ended_as, read_events
-from qloom.journal.handover import HANDED_ON
+from qloom.journal.queries import HANDED_ON, failed_tasks, was_granted_anything
 from qloom.journal.replay import Past, recall
 from qloom.journal.results import ResultStore
 from qloom.ports import World
@@ -102,7 +102,7 @@ def start_event(plan: Plan) -> tuple[RunStarted, int]:
 def _discard_if_refused(outcome: Outcome) -> Outcome:
     """Remove a run whose input was refused before it held anything, so that `last` stays what it was."""
     refused = outcome.errors and all(isinstance(error, InputError) for error in outcome.errors)
-    if not refused or outcome.directory is None or any(isinstance(event, Granted) for event in outcome.events):
+    if not refused or outcome.directory is None or was_granted_anything(outcome.events):
         return outcome
     shutil.rmtree(outcome.directory, ignore_errors=True)
     return replace(outcome, directory=None)
@@ -258,9 +258,7 @@ def _worker_set_up(program: Program) -> dict[str, Any]:
 def _notes(world: World, events: list[Event]) -> list[str]:
     silent = world.tasks_without_expectation
     notes = [f"no expected_s, so no virtual time, for: {', '.join(silent)}"] if silent else []
-    begun = max((place for place, event in enumerate(events) if isinstance(event, Resumed)), default=0)
-    own = [event for event in events[begun:] if isinstance(event, TaskEnded)]
-    failed = [(event.error or "").partition("\n")[0] for event in own if event.state == "failed"]
+    failed = failed_tasks(events)
     if failed and ended_as(events) == "done":
         tasks = "1 task" if len(failed) == 1 else f"{len(failed)} tasks"
         notes.append(f"{tasks} failed and the program went on; the first: {failed[0]}")

@@ -12,7 +12,7 @@ from qloom.errors import InputError, QloomError
 from qloom.journal import home
 from qloom.journal.events import JobSubmitted, RunEnded
 from qloom.journal.file import Journal
-from qloom.journal.handover import HANDED_ON, handed_to
+from qloom.journal.queries import HANDED_ON, handed_to
 from qloom.model import Need, QpuHold
 from qloom.ports import Request
 from qloom.runs.runner import Plan, execute, json_copy, start_event

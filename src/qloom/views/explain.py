@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from qloom.journal.event import Event
-from qloom.journal.events import QuantumQueued, Requested, RunEnded, SlurmThrottled, TaskStarted
-from qloom.journal.fold import Break, JobState, RunState, fold
-from qloom.journal.handover import HANDED_ON, SlurmJob
+from qloom.journal.events import QuantumQueued, Requested, RunEnded, SlurmThrottled
+from qloom.journal.fold import Break, RunState, fold
+from qloom.journal.intervals import Interval
+from qloom.journal.queries import HANDED_ON, SlurmJob
+from qloom.journal.state import JobState
 from qloom.views.durations import human_s, human_us
 from qloom.views.summary import candidates_in_words, ended_in_words, where_time_went
 
@@ -36,12 +38,12 @@ def explain(
     is_handed = now.ended is not None and now.ended.state == HANDED_ON
     if now_us is not None and (is_handed or (now.ended is None and alive is not False)):
         now.now_us = max(now.now_us, now_us)
-    lines = [_headline(now), *_breaks_in_words(now.breaks), *_throttled_in_words(events)]
+    lines = [_headline(now), *_breaks_in_words(now.breaks), *_throttled_in_words(now.throttled)]
     if is_handed and now.ended is not None:
         return lines + _handed_in_words(str(now.ended.engine_id), now.now_us - handed_us, slurm_job, run)
     if now.ended is not None:
         lived_in = _driver_in_words(slurm_job) if now.ended.state == "interrupted" else []
-        return lines + where_time_went(events, now) + lived_in + _advice(now.ended, run)
+        return lines + where_time_went(now) + lived_in + _advice(now.ended, run)
     if alive is False:
         lines += _driver_in_words(slurm_job)
         lines.append(f"the run was killed or its process is gone: qloom resume {run}")
@@ -80,9 +82,8 @@ def _breaks_in_words(breaks: Sequence[Break]) -> list[str]:
     return lines
 
 
-def _throttled_in_words(events: Sequence[Event]) -> list[str]:
+def _throttled_in_words(first: SlurmThrottled | None) -> list[str]:
     """Said once, however many drivers had to be slowed down."""
-    first = next((event for event in events if isinstance(event, SlurmThrottled)), None)
     if first is None:
         return []
     since, most = human_us(first.at_us), f"{first.most_calls_per_s:g}"
@@ -120,15 +121,15 @@ def _job_lines(now: RunState, job: JobState) -> list[str]:
     who = f"job {job.name}"
     if job.ended is not None:
         return [ended_in_words(job)]
-    lines = [_request_in_words(now, job, request) for request in job.requests.values()]
-    lines += [_queued_in_words(now, job, task) for task in job.queued.values()]
+    lines = [_request_in_words(now, job, request) for request in job.requested]
+    lines += [_queued_in_words(now, job, task) for task in job.in_queue]
     lines += [
-        f"{who} has {job.names.get(work, 'a quantum task')} executing on QPU {task.device}"
-        f" (for {human_us(now.now_us - task.at_us)})"
-        for work, task in job.executing.items()
+        f"{who} has {task.label or 'a quantum task'} executing on QPU {task.resource}"
+        f" (for {human_us(now.now_us - task.begin_us)})"
+        for task in job.executing.values()
     ]
-    firm = [task for task in job.tasks.values() if not task.spare]
-    spare = [task for task in job.tasks.values() if task.spare]
+    firm = [task for task in job.tasks.values() if task.kind != "spare"]
+    spare = [task for task in job.tasks.values() if task.kind == "spare"]
     if firm:
         lines.append(f"{who} runs {_count(len(firm), 'task')}: {_tasks(now, firm)}")
     if not lines:
@@ -179,8 +180,8 @@ def _node_reasons(now: RunState, request: Requested) -> list[str]:
 
 def _qpu_reasons(now: RunState, device: str, hold: str) -> list[str]:
     reasons = _away(now, device)
-    reasons += [f"job {name} holds the whole QPU" for name in now.owners(device, "whole")]
-    sharers = now.owners(device, "share")
+    reasons += [f"job {name} holds the whole QPU" for name in now.owners(device, "qpu")]
+    sharers = now.owners(device, "vqpu")
     if sharers and (hold == "whole" or len(sharers) >= _shares(now, device)):
         reasons += [f"job {name} holds a share of it" for name in sharers]
     return reasons
@@ -225,10 +226,10 @@ def _queued_in_words(now: RunState, job: JobState, task: QuantumQueued) -> str:
     what = f"job {job.name} has waited {human_us(now.now_us - task.at_us)} for QPU {device}"
     running = now.executing(device)
     before = [name for name, other in now.queue(device) if other.n < task.n]
-    owners = [name for name in now.owners(device, "whole") if name != job.name]
+    owners = [name for name in now.owners(device, "qpu") if name != job.name]
     reasons = _away(now, device) + [f"job {name} holds the whole QPU" for name in owners]
     if ahead := len(running) + len(before):
-        details = [f"{name} executing for {human_us(now.now_us - other.at_us)}" for name, other in running]
+        details = [f"{other.job} executing for {human_us(now.now_us - other.begin_us)}" for other in running]
         details += [f"{name} queued" for name in before]
         verb = "is" if ahead == 1 else "are"
         reasons.append(f"{_count(ahead, 'quantum task')} {verb} ahead of it ({_names(details)})")
@@ -239,23 +240,23 @@ def _in_between(now: RunState, job: JobState) -> str:
     """Nothing runs or waits by name: the program computes by itself, or a quantum block waits for its session."""
     quantum = [call for call in job.calls.values() if call.kind == "quantum"]
     if not quantum:
-        spare = any(task.spare for task in job.tasks.values())
+        spare = any(task.kind == "spare" for task in job.tasks.values())
         if job.calls and spare:
             return f"job {job.name} waits for the result of work that was begun as spare"
         if job.calls:
             return f"job {job.name} is about to run {_names(list(job.calls.values())[-1].names)}"
         return f"job {job.name} is between two phases, in the program's own code"
     for device in [str(qpu.get("name")) for qpu in _qpus(now)]:
-        others = [name for name in now.owners(device, "whole") if name != job.name]
-        others += [name for name, _ in now.executing(device) if name != job.name]
+        others = [name for name in now.owners(device, "qpu") if name != job.name]
+        others += [task.job for task in now.executing(device) if task.job != job.name]
         reasons = _away(now, device) + [f"job {name} uses it" for name in dict.fromkeys(others)]
         if reasons:
             return f"job {job.name} waits for a hold on QPU {device}: {'; '.join(reasons)}"
     return f"job {job.name} is about to send {_names(quantum[-1].names)} to a QPU"
 
 
-def _tasks(now: RunState, tasks: list[TaskStarted]) -> str:
-    return _names([f"{t.name} on {_names(t.nodes)} (for {human_us(now.now_us - t.at_us)})" for t in tasks])
+def _tasks(now: RunState, tasks: list[Interval]) -> str:
+    return _names([f"{t.label} on {_names(t.resources)} (for {human_us(now.now_us - t.begin_us)})" for t in tasks])
 
 
 def _names(names: Sequence[str]) -> str:

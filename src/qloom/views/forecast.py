@@ -8,29 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from statistics import median
 
 from qloom.journal.event import Event
-from qloom.journal.events import (
-    Called,
-    Claimed,
-    Granted,
-    JobEnded,
-    QuantumEnded,
-    QuantumQueued,
-    QuantumStarted,
-    Requested,
-    Returned,
-    Speculated,
-    TaskEnded,
-    TaskStarted,
-    WorkerStarted,
-)
 from qloom.journal.file import Journal
-from qloom.journal.handover import since_handed_on
-from qloom.ports import Clock, Prediction
-from qloom.ports import Forecast as ForecastPort
+from qloom.journal.fold import RunState
+from qloom.journal.intervals import Trace
+from qloom.journal.state import JobState
+from qloom.ports import Clock, Forecast, Prediction
 
 KEPT = 15  # values of a kind: the cluster of an hour ago says little
 CALL = ""  # no task has this name: from the call for a quantum result to its return
@@ -59,24 +44,12 @@ class _Values:
         return Prediction(middle, near / (len(self._last) + 1))
 
 
-@dataclass
-class _JobState:
-    """What one job has under way, by the id of the work."""
-
-    tasks: dict[str, tuple[str, int]] = field(default_factory=dict)  # name, since
-    quantum: dict[str, tuple[str, int | None]] = field(default_factory=dict)  # name, executing since
-    requests: dict[str, int] = field(default_factory=dict)
-    offered: dict[str, int] = field(default_factory=dict)  # spare work that was not asked for yet
-    calls: dict[str, int] = field(default_factory=dict)  # for quantum results, since
-    had_result: bool = False  # of a quantum task; the next classical call tells what comes after one
-
-
 class Forecaster:
-    """Learns from the events of all jobs of a run as they happen."""
+    """Learns from what the jobs of a run have done, event by event."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self._states: dict[str, _JobState] = {}
+        self._run = RunState()
         self._values: dict[tuple[str, str], _Values] = {}
         self._after_quantum: Sequence[str] = ()
         self._used = 0
@@ -85,66 +58,41 @@ class Forecaster:
 
     def learn(self, events: Iterable[Event]) -> None:
         """Take an earlier run in."""
-        for event in since_handed_on(events):
+        for event in events:
             self.observe(event)
-        self._states.clear()
+        self._run = RunState()
 
     def observe(self, event: Event) -> None:
         """Take one event in."""
-        if isinstance(event, WorkerStarted) and event.node in self._nodes:  # else it is for a lane of a QPU
-            self._add("wait", "worker", round(event.seconds * 1e6))
-        if not event.job:
-            return
-        state = self._states.setdefault(event.job, _JobState())
-        at_us = event.at_us
-        match event:
-            case TaskStarted():
-                state.tasks[event.work] = (event.name, at_us)
-                if not event.spare:
-                    self._asked_for(state, event.work, at_us)
-            case TaskEnded():
-                name, since_us = state.tasks.pop(event.work, ("", at_us))
-                if event.state == "done":
-                    self._add("task", name, at_us - since_us)
-            case QuantumQueued():
-                state.quantum[event.work] = (event.name, None)
-            case QuantumStarted():
-                state.quantum[event.work] = (state.quantum[event.work][0], at_us)
-            case QuantumEnded():
-                name, started_us = state.quantum.pop(event.work, ("", None))
-                if event.state == "done" and started_us is not None:
-                    self._add("quantum", name, at_us - started_us)
-                    state.had_result = True
-            case Called() if event.kind == "quantum":
-                state.calls[event.call] = at_us
-            case Returned() if event.call in state.calls:
-                self._add("quantum", CALL, at_us - state.calls.pop(event.call))
-            case Called() if event.kind == "classical" and state.had_result:
-                state.had_result = False
-                self._after_quantum = tuple(event.names)
-            case Requested() if event.nodes and not event.grow:
-                state.requests[event.lease] = at_us
-            case Granted() if event.lease in state.requests:
-                self._add("wait", "nodes", at_us - state.requests.pop(event.lease))
-                self._nodes.update(dict.fromkeys(event.nodes))
-            case Speculated():
-                self._forget_offers(state)
-                state.offered.update(dict.fromkeys(event.works, at_us))
-            case Claimed():
-                self._asked_for(state, event.work, at_us)
-            case JobEnded():
-                self._forget_offers(state)
+        run = self._run
+        run.apply(event)
+        if run.after_quantum is not None:
+            self._after_quantum = run.after_quantum
+        self._learn(run.trace)
+        run.trace.clear()
 
-    def _asked_for(self, state: _JobState, work: str, at_us: int) -> None:
-        offered_us = state.offered.pop(work, None)
-        if offered_us is not None:
-            self._used += 1
-            self._add("spare", "ahead", at_us - offered_us)
-
-    def _forget_offers(self, state: _JobState) -> None:
-        """A program that offers the next work, or ends, has had its chance to ask for the last."""
-        self._missed += len(state.offered)
-        state.offered.clear()
+    def _learn(self, new: Trace) -> None:
+        """Take in what has ended with the last event."""
+        for worker in new.workers:
+            if worker.node in self._nodes:  # else it is for a lane of a QPU
+                self._add("wait", "worker", round(worker.seconds * 1e6))
+        for interval in new.busy:
+            if interval.state == "done":
+                kind = "quantum" if interval.kind == "quantum" else "task"
+                self._add(kind, interval.label, interval.end_us - interval.begin_us)
+        for finished in new.calls:
+            if finished.call.kind == "quantum":
+                self._add("quantum", CALL, finished.returned_us - finished.call.at_us)
+        for wait in new.waits:
+            if wait.is_for_new_nodes and wait.outcome == "granted":
+                self._add("wait", "nodes", wait.observed_us)
+                self._nodes.update(dict.fromkeys(wait.granted_nodes))
+        for offer in new.offers:
+            if offer.asked_us is None:
+                self._missed += 1
+            else:
+                self._used += 1
+                self._add("spare", "ahead", offer.asked_us - offer.offered_us)
 
     def _add(self, kind: str, name: str, duration_us: int) -> None:
         self._values.setdefault((kind, name), _Values()).add(duration_us / 1e6)
@@ -159,9 +107,9 @@ class Forecaster:
         values = self._values.get((kind, name))
         return 0.0 if values is None else values.average
 
-    def of(self, job: str) -> Forecast:
+    def of(self, job: str) -> JobForecast:
         """What one job may expect."""
-        return Forecast(self, self._states.setdefault(job, _JobState()))
+        return JobForecast(self, self._run.job(job))
 
     @property
     def after_quantum(self) -> Sequence[str]:
@@ -183,17 +131,17 @@ def learn(journal: Journal, earlier: Sequence[Sequence[Event]]) -> Forecaster:
     return forecaster
 
 
-class Forecast(ForecastPort):
+class JobForecast(Forecast):
     """What one job may expect."""
 
-    def __init__(self, learned: Forecaster, state: _JobState, by: float = 1.0) -> None:
+    def __init__(self, learned: Forecaster, job: JobState, by: float = 1.0) -> None:
         self._learned = learned
-        self._state = state
+        self._job = job
         self._by = by
 
-    def scaled(self, by: float) -> Forecast:
+    def scaled(self, by: float) -> JobForecast:
         """The same with every time multiplied."""
-        return Forecast(self._learned, self._state, self._by * by)
+        return JobForecast(self._learned, self._job, self._by * by)
 
     def _predict(self, kind: str, name: str) -> Prediction | None:
         seen = self._learned.predict(kind, name)
@@ -218,11 +166,12 @@ class Forecast(ForecastPort):
         """The latest of the tasks that are out; one that is still queued may start now."""
         now_us = self._learned.clock.now_us()
         latest: Prediction | None = None
-        for name, started_us in self._state.quantum.values():
+        out = [(task.label, task.begin_us) for task in self._job.executing.values()]
+        for name, started_us in [*out, *((task.name, now_us) for task in self._job.in_queue)]:
             takes = self._predict("quantum", name)
             if takes is None:
                 return None
-            left_s = takes.value - (now_us - started_us) / 1e6 if started_us is not None else takes.value
+            left_s = takes.value - (now_us - started_us) / 1e6
             if latest is None or left_s > latest.value:
                 latest = Prediction(left_s, takes.confidence)
         return latest

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from qloom.errors import InputError
+from qloom.journal.history import read_history
 from qloom.journal.results import write_atomically
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from qloom.views.picture import picture
 from qloom.views.rows import Run
 from qloom.views.styles import INK
@@ -102,7 +103,7 @@ def write_view(path: Path, data: bytes) -> None:
 
 def account_tables(runs: Sequence[Run]) -> list[Table]:
     """What the runs held and used, one row each; for a single run of several jobs also one row a job."""
-    histories = [(name, read_history(list(events))) for name, events in runs]
+    histories = [(name, read_history(events)) for name, events in runs]
     tables: list[Table] = [
         ("Held and used", [{"run": name, **account(history).as_dict()} for name, history in histories])
     ]

@@ -116,12 +116,12 @@ def _draw(
     failed: list[tuple[float, float, str]] = []
     top = 0.0
     for row in shown.rows:
-        ticks.append((top + row.height / 2, row.label, row.is_strip))
-        margin = 0.0 if row.is_strip else 0.09
+        ticks.append((top + row.height / 2, row.label, row.is_thin))
+        margin = 0.0 if row.is_thin else 0.09
         for bar in row.bars:
             height = (row.height - 2 * margin) / bar.lanes
-            low = top + margin + bar.lane * height + (0.12 * height if row.is_strip else 0)
-            high = low + height * (0.76 if row.is_strip else 1)
+            low = top + margin + bar.lane * height + (0.12 * height if row.is_thin else 0)
+            high = low + height * (0.76 if row.is_thin else 1)
             begin, end = bar.begin_s / unit_s, bar.end_s / unit_s
             boxes.setdefault((bar.style, bar.job), []).append([(begin, low), (end, low), (end, high), (begin, high)])
             if bar.failed:
@@ -175,7 +175,7 @@ def _add_row_names(axes: Axes, ticks: list[tuple[float, str, bool]], row_in: flo
     shown = [tick for place, tick in enumerate(ticks) if place % step == 0 or tick[2]]
     axes.set_yticks([y for y, _, _ in shown], [name for _, name, _ in shown])
     axes.tick_params(axis="y", length=0)
-    for text, (_, _, is_strip) in zip(axes.get_yticklabels(), shown, strict=True):
-        text.set_fontsize(6 if is_strip else 8)
-        if is_strip:
+    for text, (_, _, is_thin) in zip(axes.get_yticklabels(), shown, strict=True):
+        text.set_fontsize(6 if is_thin else 8)
+        if is_thin:
             text.set_color(GREY)

@@ -7,22 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from qloom.journal.event import Event
-from qloom.journal.events import (
-    Granted,
-    Grown,
-    JobEnded,
-    QuantumEnded,
-    QuantumQueued,
-    QuantumStarted,
-    Requested,
-    Resumed,
-    Withdrawn,
-)
-from qloom.journal.handover import since_handed_on
-from qloom.views.accounting import History, Interval, account, read_history
+from qloom.journal.history import History, read_history
+from qloom.journal.intervals import Interval, Wait
+from qloom.views.accounting import account
 
 STRIP_LANE = 0.34  # height of a thin bar; a row of a node or a QPU has height 1
 STRIP_MOST = 2.6  # many bars at once get thinner rather than the strip taller
@@ -46,7 +36,7 @@ class Bar:
 
 
 @dataclass
-class Row:
+class TimelineRow:
     """One line of a panel."""
 
     label: str
@@ -54,7 +44,7 @@ class Row:
     height: float = 1.0
 
     @property
-    def is_strip(self) -> bool:
+    def is_thin(self) -> bool:
         """Whether it is one of the thin ones."""
         return self.height != 1.0
 
@@ -65,37 +55,31 @@ class Panel:
 
     title: str
     note: str
-    rows: list[Row]
+    rows: list[TimelineRow]
     jobs: list[str]
     ends: dict[str, tuple[float, str]]  # job -> when it ended, and how
     gaps: list[tuple[float, float]]  # while nobody ran it: killed, then resumed
     end_s: float
 
 
-@dataclass
-class Waits:
-    """Who waited in line: for nodes (also to grow), and for each QPU."""
-
-    nodes: list[Interval] = field(default_factory=list)
-    qpus: dict[str, list[Interval]] = field(default_factory=dict)
-
-
 def panel(run: Run) -> Panel:
     """Read one run."""
     title, events = run
-    history = read_history(list(events))
-    waits = read_waits(events)
-    ends = {e.job: (e.at_us / 1e6, e.state) for e in events if isinstance(e, JobEnded)}
-    rows = [_row(name, name, history, ("node",), ("task", "spare")) for name in _node_names(history)]
-    rows += _strip("waiting", waits.nodes, "waiting")
-    for name in _qpu_names(history, waits):
-        rows.append(_row(name, name, history, ("qpu",), ("quantum",)))
-        shares = [i for i in history.intervals if i.kind == "vqpu" and i.resource == name]
-        rows += _strip("vQPU shares", shares, "share")
-        rows += _strip("waiting", waits.qpus.get(name, []), "waiting")
+    history = read_history(events)
+    on: dict[str, list[Interval]] = {}
+    for interval in history.intervals:
+        for resource in interval.resources:
+            on.setdefault(resource, []).append(interval)
+    rows = [_row(name, on.get(name, []), ("node",), ("task", "spare")) for name in _node_names(history)]
+    rows += _strip("waiting", [wait for wait in history.waits if wait.kind == "nodes"], "waiting")
+    for name in _qpu_names(history):
+        rows.append(_row(name, on.get(name, []), ("qpu",), ("quantum",)))
+        rows += _strip("vQPU shares", [i for i in on.get(name, []) if i.kind == "vqpu"], "share")
+        rows += _strip("waiting", [w for w in history.waits if w.kind == "qpu" and w.device == name], "waiting")
+    ended = [job.last_ended for job in history.run.jobs.values() if job.last_ended is not None]
+    ends = {event.job: (event.at_us / 1e6, event.state) for event in ended}
     gaps = [(begin / 1e6, end / 1e6) for begin, end in history.gaps if end > begin]
-    end_us = max((event.at_us for event in events), default=0)
-    return Panel(title, _note(history), rows, history.jobs, ends, gaps, end_us / 1e6)
+    return Panel(title, _note(history), rows, history.jobs, ends, gaps, history.run.now_us / 1e6)
 
 
 def _note(history: History) -> str:
@@ -109,17 +93,19 @@ def _note(history: History) -> str:
 
 def _node_names(history: History) -> list[str]:
     """Every node of a small site; of another, those that were used."""
-    used = dict.fromkeys(i.resource for i in history.intervals if i.kind in ("node", "task", "spare"))
+    working = [i for i in history.intervals if i.kind in ("node", "task", "spare")]
+    used = dict.fromkeys(node for interval in working for node in interval.resources)
     count = history.start.site.get("nodes", 0)
     known = [f"n{number}" for number in range(1, count + 1)] if count <= NODES_SHOWN_IDLE else []
     strangers = [name for name in used if name not in known]
     return sorted(used, key=_by_number) if strangers else known
 
 
-def _qpu_names(history: History, waits: Waits) -> list[str]:
+def _qpu_names(history: History) -> list[str]:
     known = [qpu["name"] for qpu in history.start.site.get("qpus", ())]
     used = [i.resource for i in history.intervals if i.kind in ("qpu", "vqpu", "quantum")]
-    return list(dict.fromkeys([*known, *used, *waits.qpus]))
+    awaited = [wait.device for wait in history.waits if wait.kind == "qpu"]
+    return list(dict.fromkeys([*known, *used, *awaited]))
 
 
 def _by_number(name: str) -> list[tuple[int, str]]:
@@ -127,24 +113,24 @@ def _by_number(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
-def _row(label: str, resource: str, history: History, held: tuple[str, ...], busy: tuple[str, ...]) -> Row:
-    here = [i for i in history.intervals if i.resource == resource and i.end_us > i.begin_us]
+def _row(label: str, on: list[Interval], held: tuple[str, ...], busy: tuple[str, ...]) -> TimelineRow:
+    here = [i for i in on if i.end_us > i.begin_us]
     working = _in_lanes([i for i in here if i.kind in busy], {"spare": "spare"}, "busy")
     idle = []
     for hold in (i for i in here if i.kind in held):
         used = [(i.begin_us, i.end_us) for i in here if i.kind in busy and i.job == hold.job]
         idle += [Bar(hold.job, "idle", b / 1e6, e / 1e6) for b, e in _without(hold.begin_us, hold.end_us, used)]
-    return Row(label, idle + working)
+    return TimelineRow(label, idle + working)
 
 
-def _strip(label: str, intervals: list[Interval], style: str) -> list[Row]:
+def _strip(label: str, intervals: Sequence[Interval | Wait], style: str) -> list[TimelineRow]:
     bars = _in_lanes([i for i in intervals if i.end_us > i.begin_us], {}, style)
     if not bars:
         return []
-    return [Row(label, bars, min(STRIP_MOST, STRIP_LANE * bars[0].lanes))]
+    return [TimelineRow(label, bars, min(STRIP_MOST, STRIP_LANE * bars[0].lanes))]
 
 
-def _in_lanes(intervals: list[Interval], styles: dict[str, str], style: str) -> list[Bar]:
+def _in_lanes(intervals: Sequence[Interval | Wait], styles: dict[str, str], style: str) -> list[Bar]:
     """Bars that overlap lie one above the other."""
     free_at_us: list[int] = []
     bars = []
@@ -168,36 +154,3 @@ def _without(begin_us: int, end_us: int, used: Iterable[tuple[int, int]]) -> lis
             left.append((begin_us, used_begin))
         begin_us = max(begin_us, used_end) if used_begin < end_us else begin_us
     return [*left, (begin_us, end_us)] if begin_us < end_us else left
-
-
-def read_waits(events: Sequence[Event]) -> Waits:
-    """Who waited in line, for how long; what is open ends with the journal, or where it was killed."""
-    waits = Waits()
-    open_waits: dict[tuple[str, str], Interval] = {}
-
-    def end(job: str, key: str, at_us: int) -> None:
-        if (wait := open_waits.pop((job, key), None)) is not None:
-            wait.end_us = max(wait.begin_us, at_us)
-            (waits.nodes if wait.kind == "nodes" else waits.qpus.setdefault(wait.resource, [])).append(wait)
-
-    last_us = 0
-    for event in since_handed_on(events):
-        at_us: int = event.at_us
-        job: str = event.job
-        match event:
-            case Requested():
-                kind = "nodes" if event.nodes else "qpu"
-                open_waits[job, event.lease] = Interval(event.device or "", job, kind, at_us, at_us)
-            case QuantumQueued():
-                open_waits[job, event.work] = Interval(event.device, job, "qpu", at_us, at_us, event.name)
-            case Granted() | Grown() | Withdrawn():
-                end(job, event.lease, event.when_us)
-            case QuantumStarted() | QuantumEnded():
-                end(job, event.work, at_us)
-            case Resumed():
-                for key in list(open_waits):
-                    end(*key, last_us)
-        last_us = max(last_us, at_us)
-    for key in list(open_waits):
-        end(*key, last_us)
-    return waits

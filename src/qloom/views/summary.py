@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from qloom.journal.event import Event
-from qloom.journal.fold import JobState, RunState
-from qloom.views.accounting import History, account, read_history
+from qloom.journal.fold import RunState
+from qloom.journal.history import History, history_of
+from qloom.journal.state import JobState
+from qloom.views.accounting import account
 from qloom.views.durations import human_s, human_us
-from qloom.views.rows import read_waits
 
 JOBS_ONE_BY_ONE = 8  # with more, the jobs are told together
 
@@ -25,16 +23,13 @@ SENTENCES = {
 }
 
 
-def where_time_went(events: Sequence[Event], now: RunState) -> list[str]:
+def where_time_went(now: RunState) -> list[str]:
     """Sentences for every job, or for all of them together if they are many."""
-    history = read_history(list(events))
-    waits = read_waits(events)
+    history = history_of(now)
     lines: list[str] = []
     together: dict[str, int] = {}
     for job in now.jobs.values():
         spans = _spans(history, job.name)
-        spans["nodes"] = [(i.begin_us, i.end_us) for i in waits.nodes if i.job == job.name]
-        spans["qpu"] = [(i.begin_us, i.end_us) for line in waits.qpus.values() for i in line if i.job == job.name]
         ended_us = job.ended.at_us if job.ended is not None else now.now_us
         parts = divide(job.submitted_us, ended_us, spans)
         for kind, time_us in parts.items():
@@ -94,10 +89,12 @@ def divide(begin_us: int, end_us: int, spans: dict[str, Spans]) -> dict[str, int
 
 
 def _spans(history: History, job: str) -> dict[str, Spans]:
-    own = [interval for interval in history.intervals if interval.job == job]
+    own, waits = history.of(job), [wait for wait in history.waits if wait.job == job]
     return {
         "executing": [(i.begin_us, i.end_us) for i in own if i.kind == "quantum"],
         "computing": [(i.begin_us, i.end_us) for i in own if i.kind in ("task", "spare")],
+        "nodes": [(wait.begin_us, wait.end_us) for wait in waits if wait.kind == "nodes"],
+        "qpu": [(wait.begin_us, wait.end_us) for wait in waits if wait.kind == "qpu"],
         "stopped": list(history.gaps),
     }
 

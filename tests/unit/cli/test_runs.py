@@ -7,7 +7,7 @@ import pytest
 from qloom.journal import home
 from qloom.journal.events import RunEnded, RunStarted
 from qloom.journal.file import Journal
-from qloom.journal.handover import HANDED_ON
+from qloom.journal.queries import HANDED_ON
 from tests.unit.cli.typed import refused
 
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from qloom.errors import TaskFailed
 from qloom.journal import home
 from qloom.journal.event import Event
-from qloom.journal.events import TaskStarted
 from qloom.journal.file import read_events, start_of
 from qloom.journal.replay import Memory, Past, recall
 from qloom.journal.results import ResultStore
@@ -141,8 +140,7 @@ def _seconds_by_name(all_events: Sequence[Sequence[Event]]) -> dict[str, float]:
     seconds: dict[str, list[float]] = {}
     for events in all_events:
         memory = recall(events)
-        names = {event.work: event.name for event in events if isinstance(event, TaskStarted)}
-        for work, name in names.items():
+        for work, name in memory.task_names.items():
             if work in memory.durations_us:
                 seconds.setdefault(name, []).append(memory.durations_us[work] / 1e6)
     return {name: sum(values) / len(values) for name, values in seconds.items()}

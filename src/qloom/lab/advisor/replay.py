@@ -10,11 +10,11 @@ from pathlib import Path
 from qloom.errors import QloomError
 from qloom.journal.event import Event
 from qloom.journal.file import ended_as, start_of
-from qloom.journal.handover import since_handed_on
+from qloom.journal.history import read_history
 from qloom.journal.replay import Past
 from qloom.lab.advisor.crowd import Waits
 from qloom.lab.advisor.known import Known, Replayed
-from qloom.lab.advisor.trial import Trial, mean, run_trial, waits_of
+from qloom.lab.advisor.trial import Trial, mean, node_waits_s, run_trial
 from qloom.runs.plan import Plan, plan_of
 from qloom.runs.runner import read_profile
 from qloom.strategies import STRATEGIES
@@ -58,7 +58,7 @@ def _replay(events: list[Event], plan: Plan, past: Past | None) -> Instead | Non
     if past is None or (plan.program.digest and plan.program.digest != start_of(events).program_digest):
         return None
     on_slurm = plan.world == "slurm"  # elsewhere nobody else is there, and the jobs wait for each other again
-    crowd = Waits(mean(waits_of(list(since_handed_on(events)))) if on_slurm else 0.0, drawn=False)
+    crowd = Waits(mean(node_waits_s(read_history(events))) if on_slurm else 0.0, drawn=False)
     known = Known(events=[events])
     trials: dict[str, Trial] = {}
     for strategy in dict.fromkeys((plan.strategy, *STRATEGIES.built_in)):

@@ -10,8 +10,9 @@ from statistics import fmean
 
 from qloom.errors import QloomError
 from qloom.journal.event import Event
-from qloom.journal.events import Granted, QuantumEnded, QuantumQueued, Requested, RunStarted
+from qloom.journal.events import RunStarted
 from qloom.journal.file import Journal
+from qloom.journal.history import History, read_history
 from qloom.journal.replay import recall
 from qloom.lab.advisor.crowd import Crowd
 from qloom.lab.advisor.known import Known
@@ -19,7 +20,7 @@ from qloom.ports import Durations
 from qloom.runs.assembly import assemble
 from qloom.runs.runner import Plan
 from qloom.site import Site
-from qloom.views.accounting import account, read_history
+from qloom.views.accounting import account
 from qloom.worlds.virtual.loop import VirtualClock, run_virtual
 from qloom.worlds.virtual.world import VirtualWorld
 
@@ -81,39 +82,31 @@ async def _main(
 
 
 def _figures(events: list[Event], without_duration: tuple[str, ...]) -> Trial:
-    figures = account(read_history(events))
+    history = read_history(events)
+    figures = account(history)
     return Trial(
         figures.turnaround_s,
         figures.node_s_held,
         figures.qpu_s_held,
-        tuple(_quantum_s(events)),
-        tuple(waits_of(events)),
+        tuple(_quantum_s(history)),
+        tuple(node_waits_s(history)),
         without_duration,
     )
 
 
-def waits_of(events: Sequence[Event]) -> list[float]:
+def node_waits_s(history: History) -> list[float]:
     """Seconds from each request for nodes, growth aside, to its grant."""
-    asked: dict[str, int] = {}
-    waits_s = []
-    for event in events:
-        if isinstance(event, Requested) and event.nodes and not event.grow:
-            asked[event.lease] = event.at_us
-        elif isinstance(event, Granted) and event.lease in asked:
-            waits_s.append((event.at_us - asked.pop(event.lease)) / 1e6)
-    return waits_s
+    granted = [wait for wait in history.waits if wait.is_for_new_nodes and wait.outcome == "granted"]
+    return [wait.observed_us / 1e6 for wait in granted]
 
 
-def _quantum_s(events: Sequence[Event]) -> list[float]:
-    """Seconds from each quantum call to its result."""
-    asked: dict[tuple[str, str], int] = {}
-    took_s = []
-    for event in events:
-        if isinstance(event, QuantumQueued):
-            asked[event.job, event.work] = event.at_us
-        elif isinstance(event, QuantumEnded) and (event.job, event.work) in asked:
-            took_s.append((event.at_us - asked.pop((event.job, event.work))) / 1e6)
-    return took_s
+def _quantum_s(history: History) -> list[float]:
+    """Seconds from each quantum call to its result, in the order of the results."""
+    quantum = [task for task in history.run.trace.busy if task.kind == "quantum"]
+    unstarted = [wait for wait in history.waits if wait.outcome == "quantum_ended"]
+    ended = [(task.ended.n, task.ended.at_us - task.queued_us) for task in quantum if task.ended is not None]
+    ended += [(wait.ended.n, wait.observed_us) for wait in unstarted if wait.ended is not None]
+    return [took_us / 1e6 for _, took_us in sorted(ended)]
 
 
 def mean(values: Sequence[float]) -> float:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from qloom.errors import InputError
 from qloom.journal.event import Event
+from qloom.journal.history import read_history
 from qloom.lab.campaign.cells import published_for
 from qloom.lab.campaign.formats import AS_IT_COUNTS, HEADINGS
 from qloom.lab.campaign.rows import Result, Results
 from qloom.lab.campaign.statistics import spread_of
-from qloom.views.accounting import read_history
 from qloom.views.picture import RC, WIDTH_IN
 from qloom.views.styles import GREY, INK, PALETTE
 
@@ -154,18 +154,18 @@ def telling(results: Results) -> list[Result]:
 
 
 def _draw_nodes(axes: Axes, events: Sequence[Event]) -> None:
-    history = read_history(list(events))
+    history = read_history(events)
     held = [interval for interval in history.intervals if interval.kind == "node"]
     times_us = sorted({0} | {at for interval in held for at in (interval.begin_us, interval.end_us)})
     below = [0] * len(times_us)
     for place, job in enumerate(history.jobs):
         own = [interval for interval in held if interval.job == job]
-        counts = [sum(i.begin_us <= at < i.end_us for i in own) for at in times_us]
+        counts = [sum(len(i.resources) for i in own if i.begin_us <= at < i.end_us) for at in times_us]
         top = [low + count for low, count in zip(below, counts, strict=True)]
         seconds = [at / 1e6 for at in times_us]
         axes.fill_between(seconds, below, top, step="post", color=PALETTE[place % len(PALETTE)], linewidth=0)
         below = top
-    count = len(dict.fromkeys(interval.resource for interval in held))
+    count = len(dict.fromkeys(node for interval in held for node in interval.resources))
     axes.set_ylim(0, count + 0.2)
     axes.set_yticks(range(0, count + 1, max(1, count // 3)))
     axes.set_ylabel("nodes")

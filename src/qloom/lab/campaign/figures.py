@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from qloom.journal.event import Event
-from qloom.journal.events import QuantumQueued, QuantumStarted
-from qloom.journal.measured import measured
-from qloom.views.accounting import Account, History, Interval, account, read_history
+from qloom.journal.history import History, read_history
+from qloom.journal.intervals import Interval
+from qloom.journal.queries import measured_figures
+from qloom.views.accounting import Figures, account
 
 AS_PUBLISHED = "as_published_"  # before the name of a figure: counted as the paper counts
 
 
 def figures_of(events: Sequence[Event], quirks: Sequence[str] = ()) -> dict[str, float]:
     """All figures of a run; with quirks also `as_published_wall_s` and `as_published_node_s`."""
-    if (under_load := measured(events)) is not None:
+    if (under_load := measured_figures(events)) is not None:
         return under_load
-    history = read_history(list(events))
+    history = read_history(events)
     used = account(history)
     nodes = history.start.site["nodes"]
     told = used.as_dict()
@@ -28,7 +29,7 @@ def figures_of(events: Sequence[Event], quirks: Sequence[str] = ()) -> dict[str,
         "node_use": round(used.node_s_busy / used.node_s_held, 6) if used.node_s_held else 0.0,
         "qpu_use": round(used.qpu_s_busy / qpu_s, 6) if qpu_s else 0.0,
         "cost_node_s": round(nodes * used.wall_s + used.node_s_held, 6),
-        **_task_waits(events),
+        **_task_waits(history),
     }
 
 
@@ -37,7 +38,7 @@ def counted(figures: Mapping[str, float], figure: str) -> float:
     return figures.get(f"{AS_PUBLISHED}{figure}", figures[figure])
 
 
-def _as_published(history: History, used: Account, quirks: Sequence[str]) -> dict[str, float]:
+def _as_published(history: History, used: Figures, quirks: Sequence[str]) -> dict[str, float]:
     strategy = history.start.strategy.partition("+")[0]
     wall_s, node_s = used.wall_s, used.node_s_held
     if "baseline-double-is-a-sum" in quirks and strategy == "offload":
@@ -49,20 +50,14 @@ def _as_published(history: History, used: Account, quirks: Sequence[str]) -> dic
 
 def _held_s(history: History, job: str) -> float:
     """From the first grant of a job to its last release: a job that arrives later has not begun before that."""
-    own = [interval for interval in history.intervals if interval.job == job]
+    own = history.of(job)
     end_us = max((interval.end_us for interval in own), default=0)
     return (end_us - min((interval.begin_us for interval in own), default=0)) / 1e6
 
 
-def _task_waits(events: Sequence[Event]) -> dict[str, float]:
+def _task_waits(history: History) -> dict[str, float]:
     """How long quantum tasks stood in the queue of their device, once their job had its hold on it."""
-    queued_us: dict[tuple[str, str], int] = {}
-    waits_s = []
-    for event in events:
-        if isinstance(event, QuantumQueued):
-            queued_us[event.job, event.work] = event.at_us
-        elif isinstance(event, QuantumStarted):
-            waits_s.append((event.at_us - queued_us[event.job, event.work]) / 1e6)
+    waits_s = [wait.observed_us / 1e6 for wait in history.waits if wait.outcome == "quantum_started"]
     mean_s = sum(waits_s) / len(waits_s) if waits_s else 0.0
     return {"task_wait_mean_s": round(mean_s, 6), "task_wait_max_s": max(waits_s, default=0.0)}
 
@@ -70,10 +65,8 @@ def _task_waits(events: Sequence[Event]) -> dict[str, float]:
 def _used_nodes_s(history: History) -> float:
     tasks = [interval for interval in history.intervals if interval.kind in ("task", "spare")]
 
-    def was_used(held: Interval) -> bool:
-        return any(
-            task.resource == held.resource and task.begin_us < held.end_us and task.end_us > held.begin_us
-            for task in tasks
-        )
+    def used(held: Interval) -> int:
+        during = [task for task in tasks if task.begin_us < held.end_us and task.end_us > held.begin_us]
+        return len({node for task in during for node in task.resources}.intersection(held.resources))
 
-    return sum(held.seconds for held in history.intervals if held.kind == "node" and was_used(held))
+    return sum(held.seconds * used(held) for held in history.intervals if held.kind == "node")

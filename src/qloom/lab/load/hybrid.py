@@ -11,20 +11,9 @@ from typing import Any
 
 from qloom.aio import TaskScope
 from qloom.errors import AllocationEnded, QloomError
-from qloom.journal.event import Event
-from qloom.journal.events import (
-    Claimed,
-    Granted,
-    QuantumQueued,
-    QuantumStarted,
-    Requested,
-    Resumed,
-    RunStarted,
-    TaskEnded,
-    TaskStarted,
-    Withdrawn,
-)
+from qloom.journal.events import Resumed, RunStarted
 from qloom.journal.file import Journal
+from qloom.journal.history import History, read_history
 from qloom.lab.load.line import Terms
 from qloom.lab.load.records import JobRecord
 from qloom.lab.load.workload import Hybrid, LoadJob
@@ -37,7 +26,7 @@ from qloom.runs.runner import Plan
 from qloom.site import Site
 from qloom.strategies import parse_strategy
 from qloom.strategies.base import Holding
-from qloom.views.accounting import History, account, read_history
+from qloom.views.accounting import account
 
 MOST_REQUEUES = 20
 
@@ -164,57 +153,26 @@ class HybridJobs:
         del self._jobs[name], self._attempts[name]
         self._expired.pop(name, None)
         self._timeouts.pop(name, None)
-        self.over(self._record(job, strategy, state, requeues, read_history(journal.events), journal.events))
+        self.over(self._record(job, strategy, state, requeues, read_history(journal.events)))
 
-    def _record(
-        self, job: LoadJob, strategy: str, state: str, requeues: int, history: History, events: list[Event]
-    ) -> JobRecord:
+    def _record(self, job: LoadJob, strategy: str, state: str, requeues: int, history: History) -> JobRecord:
         figures = account(history)
         now_us = self._assembly.world.clock.now_us()
         first_us = min((interval.begin_us for interval in history.intervals), default=now_us)
-        submitted_us = history.submitted_us[f"j{job.number}"]
-        claimed = {event.work: True for event in events if isinstance(event, Claimed)}
-        wasted_s, spare_until = 0.0, _spare_works(events)
+        its = history.run.jobs[f"j{job.number}"]
+        wasted_us = 0
         for interval in history.intervals:
             if interval.kind == "quantum":
                 self.qpu_times.append(Wanted(interval.resource, interval.begin_us, interval.end_us, True))
-            elif interval.kind == "spare" and (
-                interval.state != "done" or spare_until[interval.resource, interval.end_us] not in claimed
-            ):
-                wasted_s += interval.seconds
-        self.qpu_times += _waits_for_qpu(events)
+            elif interval.kind == "spare" and (interval.state != "done" or interval.work not in its.claimed):
+                wasted_us += (interval.end_us - interval.begin_us) * len(interval.resources)
+        for wait in history.waits:
+            if wait.device and wait.outcome in ("granted", "withdrawn", "quantum_started") and wait.observed_us > 0:
+                until_us = wait.begin_us + wait.observed_us
+                self.qpu_times.append(Wanted(wait.device, wait.begin_us, until_us, False))
         return JobRecord(
             job.number, "hybrid", strategy, job.project, job.partition, job.nodes, job.limit_s, job.run_s,
-            submitted_us / 1e6, first_us / 1e6, now_us / 1e6, state, requeues,
-            figures.node_s_held, figures.node_s_busy, figures.qpu_s_held, figures.qpu_s_busy, wasted_s,
+            its.submitted_us / 1e6, first_us / 1e6, now_us / 1e6, state, requeues,
+            figures.node_s_held, figures.node_s_busy, figures.qpu_s_held, figures.qpu_s_busy, wasted_us / 1e6,
             figures.energy_j or 0.0,
         )  # fmt: skip
-
-
-def _spare_works(events: list[Event]) -> dict[tuple[str, int], str]:
-    """Which spare work ended on a node at a time. It is busy only from when its own code runs, after its start."""
-    nodes: dict[str, list[str]] = {}
-    ended = {}
-    for event in events:
-        if isinstance(event, TaskStarted):
-            nodes[event.work] = event.nodes if event.spare else []
-        elif isinstance(event, TaskEnded):
-            ended.update({(node, event.at_us): event.work for node in nodes.pop(event.work, ())})
-    return ended
-
-
-def _waits_for_qpu(events: list[Event]) -> list[Wanted]:
-    """When a lease of a device was asked for and not granted, or a quantum task was queued and not executing."""
-    since: dict[str, tuple[str, int]] = {}
-    waits = []
-    for event in events:
-        match event:
-            case Requested() if event.device:
-                since[event.lease] = (event.device, event.at_us)
-            case QuantumQueued():
-                since[event.work] = (event.device, event.at_us)
-            case Granted() | Withdrawn() | QuantumStarted():
-                begun = since.pop(event.work if isinstance(event, QuantumStarted) else event.lease, None)
-                if begun is not None and event.at_us > begun[1]:
-                    waits.append(Wanted(begun[0], begun[1], event.at_us, False))
-    return waits

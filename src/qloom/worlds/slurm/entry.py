@@ -9,12 +9,13 @@ from typing import Any
 
 from qloom.journal.events import Reaped
 from qloom.journal.file import read_events
+from qloom.journal.history import read_history
+from qloom.journal.intervals import Interval
 from qloom.model import QpuHold
 from qloom.ports import Lease, World
 from qloom.slurm.facts import ClusterFacts, check, read_facts
 from qloom.slurm.reap import reap
 from qloom.slurm.tags import own_tag
-from qloom.views.accounting import Interval, read_history
 from qloom.worlds import DriverJobs, RunContext
 from qloom.worlds.hosted import HostedWorld
 from qloom.worlds.realtime import RealClock, RealTimeEntry
@@ -56,7 +57,7 @@ def make_slurm_world(context: RunContext, clock: RealClock) -> World:
         context.worker_set_up,
         logs,
         record,
-        sum(interval.seconds * interval.weight for interval in past if interval.kind == "node"),
+        sum(i.seconds * len(i.resources) * i.weight for i in past if i.kind == "node"),
         sum(interval.seconds * _qpus(interval, facts) for interval in past),
     )
     lives_in_a_job = context.driver == "in-job" or (context.driver != "here" and is_inside())

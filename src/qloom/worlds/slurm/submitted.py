@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 
 from qloom.errors import JournalError, QloomError
-from qloom.journal.handover import SlurmJob
+from qloom.journal.queries import SlurmJob
 from qloom.slurm.client import GONE, call_once
 from qloom.slurm.facts import require_programs
 from qloom.slurm.squeue import FORMAT, read_jobs
