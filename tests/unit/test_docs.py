@@ -258,10 +258,10 @@ def test_every_event_and_field_of_a_journal_is_documented():
 
 def test_every_figure_and_error_is_documented():
     from qloom import errors
-    from qloom.views.accounting import Account
+    from qloom.views.accounting import Figures
 
     accounting = (ROOT / "docs" / "reference" / "accounting.md").read_text()
-    assert [name for name in vars(Account()) if f"`{name}`" not in accounting] == []
+    assert [name for name in vars(Figures()) if f"`{name}`" not in accounting] == []
     text = (ROOT / "docs" / "reference" / "errors.md").read_text()
     kinds = [name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)]
     assert [name for name in kinds if f"`{name}`" not in text] == []
