@@ -233,7 +233,6 @@ KNOWN: dict[Rule, dict[str, int]] = {
         "Payload": 2,
         "Plan": 2,
         "Released": 2,
-        "Row": 2,
         "Split": 2,
         "Spread": 2,
         "Store": 2,
