@@ -135,6 +135,45 @@ async def test_after_a_restart_nobody_goes_twice_before_a_task_that_waits(start,
     await broker.close()
 
 
+@on_a_device
+async def test_after_a_restart_a_session_that_came_later_does_not_go_before_a_task_that_waits(start, clock):
+    broker = await start(shares=3)
+    await clock.sleep(1.0)
+    a, b, c = [(await broker.open_session(ANN, "q", QpuHold.SHARE))["id"] for _ in range(3)]
+    await broker.submit(ANN, order("b1", seconds=1.0, session=b))
+    await clock.sleep(2.0)
+    await broker.submit(ANN, order("a1", seconds=10.0, session=a))
+    await broker.submit(ANN, order("c1", seconds=10.0, session=c))
+    task = await broker.submit(ANN, order("b2", seconds=10.0, session=b, max_wait_s=20.0))  # for a1 and c1
+    await clock.sleep(11.0)  # c1 runs
+    await broker.close_session(ANN, a)
+    late = (await broker.open_session(BOB, "q", QpuHold.SHARE))["id"]
+    await broker.submit(BOB, order("d1", seconds=10.0, session=late))
+    await crash(broker)
+    broker = await start(shares=3)
+    assert (await broker.wait(ANN, task["id"]))["state"] == "done"
+    await broker.close()
+
+
+@on_a_device
+async def test_a_restart_in_the_middle_of_a_wait_does_not_let_more_sessions_in(start, clock):
+    """How long the task before it has run already is not known then, and need not be."""
+    broker = await start(shares=1)
+    ann = (await broker.open_session(ANN, "q", QpuHold.SHARE))["id"]
+    await broker.submit(ANN, order(seconds=10.0, session=ann))
+    limited = await broker.submit(ANN, order(seconds=10.0, session=ann, max_wait_s=10.0))
+    await clock.sleep(6.0)
+    await crash(broker)
+    broker = await start(shares=1)
+    await broker.set_shares(ROOT, "q", 2)
+    bob = (await broker.open_session(BOB, "q", QpuHold.SHARE))["id"]
+    await broker.submit(BOB, order(seconds=10.0, session=bob))
+    assert broker.session(BOB, bob)["state"] == "waiting"
+    assert (await broker.wait(ANN, limited["id"]))["state"] == "done"
+    assert (await broker.wait_open(BOB, bob, within_s=60.0))["state"] == "open"
+    await broker.close()
+
+
 def test_a_task_that_is_tried_again_does_not_lengthen_its_turn():
     """Tasks with one set-up share a turn only if all attempts in it fit, whatever came and went meanwhile."""
     core = QueueCore([DeviceSpec("q", shares=2, outside_limit=0, longest_s=10.0, retries=1)])

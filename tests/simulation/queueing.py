@@ -291,11 +291,10 @@ class Queueing:
             assert session.line.pop(0) == name, "tasks of a session keep their order"
             session.turn_us = self.now_us
         if task.attempts == 0:
-            untouched = not self.habits.interventions  # otherwise nothing is promised
-            if task.head_at_s is not None and task.head_bound_s is not None and untouched:
+            if task.head_at_s is not None and task.head_bound_s is not None and not task.touched:
                 self.head_waits.append((self.at_s - task.head_at_s, task.head_bound_s))
             sure = task.submitted.max_wait_s is not None or not self.habits.share_changes
-            if task.bound_s is not None and sure and untouched:
+            if task.bound_s is not None and sure and not task.touched:
                 self.waits.append((self.at_s - task.asked_at_s, task.bound_s))
         task.state, task.since_us, task.attempts = "executing", self.now_us, task.attempts + 1
         task.on_device, task.counted = True, replace(task.counted, ran_us=0, runs=True)
@@ -310,7 +309,8 @@ class Queueing:
     def stop(self, task: Task) -> None:
         """What has run for too long ends at once; what is not wanted any more, perhaps as late as that."""
         limit_s = task.submitted.time_limit_s
-        left_s = 0.0 if limit_s is None else max(0.0, limit_s - (self.now_us - task.since_us) / 1e6)
+        ran_us = task.counted.ran_us + (self.now_us - task.since_us if task.counted.runs else 0)
+        left_s = 0.0 if limit_s is None else max(0.0, limit_s - ran_us / 1e6)
         self.at(self.random.choice([0.0, 1.0]) * left_s, "end", task.submitted.task, task.attempts, False)
         task.stopping = True
 
@@ -338,7 +338,7 @@ class Queueing:
         session = self.sessions.get(task.submitted.session or "")
         if session is not None and task.submitted.task in session.line:
             session.line.remove(task.submitted.task)
-        if state == "expired" and task.bound_s is not None and not self.habits.interventions:
+        if state == "expired" and task.bound_s is not None and not task.touched:
             away_s = (self.now_us - task.queued_us) / 1e6 - (self.at_s - task.asked_at_s)
             if self.up and away_s < 5e-7:
                 self.expired.append(task)
@@ -369,8 +369,15 @@ class Queueing:
             for task in live.values()
         ]
         self.core.restore(sessions, tasks, self.now_us)
+        for one in self.sessions.values():  # the store cannot tell apart what came in the same microsecond
+            one.line = [
+                task.submitted.task
+                for task in sorted(tasks, key=lambda task: task.waits_us)
+                if task.submitted.task in one.line
+            ]
         for name, task in list(live.items()):
             if task.stopping:
+                task.again = task.again and task.submitted.session in (None, *self.sessions)
                 self.tell(Requeued(name) if task.again else Cancelled(name))
         self.tell(DeviceUp("away", False, away=True))
         self.tell(DeviceUp("q", self.up, away=not self.up))

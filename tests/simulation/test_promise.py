@@ -24,9 +24,9 @@ HABITS = some.builds(
     whole_rate=some.sampled_from([0.0, 0.2]),
     most_at_once=some.integers(1, 4),
     outages=some.booleans(),
-    restarts=some.sampled_from([0, 9]),
+    restarts=some.sampled_from([0, 9, 30]),
     share_changes=some.sampled_from([0, 9]),
-    interventions=some.sampled_from([0, 9]),
+    interventions=some.sampled_from([0, 9, 90]),
     whole_limits=some.booleans(),
     elsewhere=some.booleans(),
 )

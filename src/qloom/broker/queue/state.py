@@ -60,19 +60,19 @@ class QueueState:
 
         A task at the head of its session has waited for an unknown number of tasks from outside, so none may go
         before it any more; and perhaps for others whose sessions have a next head by now, so the session that has
-        gone longest without a turn is first. Tell the core next that the devices are up.
+        gone longest without a turn is first, from when it was opened on. Tell the core next that the devices are up.
         """
         for session in sessions:
             self._restore_session(session)
         for task in sorted(tasks, key=lambda task: task.waits_us):
             self._restore_task(task, now_us)
-        turns_us = {session.requested.session: session.turn_us for session in sessions}
-        asked_us = {task.submitted.task: (task.waits_us, 0) for task in tasks if task.state == "queued"}
+        turns_us = {session.requested.session: (session.opened_us, session.turn_us) for session in sessions}
+        asked_us = {task.submitted.task: (task.waits_us, 0, 0) for task in tasks if task.state == "queued"}
         for name, entry in self._sessions.items():
             if entry.tasks:
                 head = self._tasks[entry.tasks[0]]
                 head.outside_ahead = self._device(head.submitted.device).spec.outside_limit
-                asked_us[entry.tasks[0]] = (turns_us[name], head.queued_us)
+                asked_us[entry.tasks[0]] = (max(turns_us[name]), turns_us[name][1], head.queued_us)
         for waiting in sorted(asked_us, key=lambda task: asked_us[task]):
             self._tasks[waiting].order = self._next_order()
 
@@ -204,14 +204,15 @@ class QueueState:
     ) -> int | None:
         """How many sessions may be open for the limit on waiting of a session's last task to be kept for certain.
 
-        None if that does not depend on it, or if the limit cannot be kept for certain anyway.
+        None if that does not depend on it. At least as many as there are: after a restart nobody knows for how long
+        the tasks before it have run already, so the limit may be kept though it does not look like it.
         """
         shares = device.spec.promised_wait_s() is not None and device.owner is None and session.is_open
         if submitted.max_wait_s is None or not shares:
             return None
         left_s = submitted.max_wait_s - waited_s - _execution_s(device.spec, self._before(device, session))
         most = device.spec.most_shares(left_s / (len(session.tasks) + 1))
-        return most if most >= self._taken(device) else None
+        return max(most, self._taken(device))
 
     def _before(self, device: DeviceLine, session: SessionEntry) -> list[TaskEntry]:
         """Tasks of a session that are on the device or queued."""
