@@ -22,9 +22,9 @@ from qloom.journal import home
 from qloom.journal.file import read_events
 from qloom.journal.history import read_history
 from qloom.site import Site
+from qloom.testing import programs
+from qloom.testing.contracts import expected
 from tests.broker.processes import Service
-from tests.contract import programs
-from tests.contract.test_contract import expected
 from tests.journals import as_lines
 
 HOLDS = {"offload": "task", "vqpu": "share", "coschedule": "whole"}

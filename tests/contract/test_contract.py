@@ -4,38 +4,27 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-import qloom
-from qloom.errors import NeedError, PayloadError, TaskFailed
-from qloom.journal.file import FILE_NAME, read_events
-from qloom.journal.history import read_history
-from qloom.site import Qpu, Site
-from qloom.strategies import STRATEGIES
-from qloom.views.accounting import account
-from tests.contract import HERE, programs
+from qloom.journal.file import FILE_NAME
+from qloom.testing import WorldContract, programs
+from qloom.testing.contracts import (
+    check_candidate,
+    check_failure,
+    check_program,
+    check_refusals,
+    check_resume,
+    check_resume_of_a_finished_run,
+    check_two_jobs,
+    holds_qpu_throughout,
+    run,
+)
+from tests.contract import HERE
 from tests.journals import as_lines
 
-STRATEGY_NAMES = [*STRATEGIES, "malleable+share", "workflow+task"]
-DOWN = Site(qpus=(Qpu(offline=True),))
-EXPECTED = {}
-
-
-def run(program, world, strategy, log="", **more):
-    parameters = {"log": str(log)} if log else {}
-    return qloom.run(programs.source(program), world=world, strategy=strategy, parameters=parameters, **more)
-
-
-def expected(program):
-    """What a program gives in virtual time under the simplest strategy: everything else must agree."""
-    if program not in EXPECTED:
-        EXPECTED[program] = run(program, "virtual", "offload", in_memory=True).result
-    return EXPECTED[program]
-
-
+STRATEGY_NAMES = list(WorldContract.strategies)
 every_world = pytest.mark.parametrize("world", HERE)
 every_strategy = pytest.mark.parametrize("strategy", STRATEGY_NAMES)
 
@@ -44,23 +33,13 @@ every_strategy = pytest.mark.parametrize("strategy", STRATEGY_NAMES)
 @every_strategy
 @pytest.mark.parametrize("program", programs.GOOD, ids=lambda program: program.__name__)
 def test_same_result_everywhere_and_nothing_left(program, world, strategy):
-    outcome = run(program, world, strategy, in_memory=True)
-    assert outcome.errors == []
-    assert outcome.result == expected(program)
-    history = read_history(outcome.events)
-    assert all(interval.state != "open" for interval in history.intervals)
-    figures = account(history)
-    assert 0 < figures.node_s_busy <= figures.node_s_held + 1e-6
-    if strategy not in ("coschedule", "vqpu", "malleable+share"):
-        assert figures.qpu_s_held >= figures.qpu_s_busy - 1e-6
+    check_program(program, world, strategy)
 
 
 @every_world
 @every_strategy
 def test_two_jobs_at_once_get_the_results_they_get_alone(world, strategy):
-    options = {"patience_s": 0.3} if strategy.startswith("malleable") else {}
-    outcome = run(programs.loop, world, strategy, jobs=2, options=options, in_memory=True)
-    assert outcome.results == [expected(programs.loop)] * 2
+    check_two_jobs(world, strategy, **({"patience_s": 0.3} if strategy.startswith("malleable") else {}))
 
 
 @every_world
@@ -84,36 +63,20 @@ def test_what_is_queued_ahead_is_granted_after_the_one_before_has_ended_or_withd
 @every_world
 @every_strategy
 def test_a_candidate_runs_classically_while_the_device_is_down(world, strategy):
-    if strategy in ("coschedule", "vqpu", "malleable+share"):
+    if holds_qpu_throughout(strategy):
         pytest.skip("this strategy holds a QPU before anything runs")
-    outcome = run(programs.candidate, world, strategy, site=DOWN, in_memory=True)
-    assert outcome.result == [36, 4]
-    (choice,) = [event for event in as_lines(outcome.events) if event["event"] == "candidate"]
-    assert choice["choice"] == "classical"
-    assert "not available" in choice["reason"]
+    check_candidate(world, strategy)
 
 
 @every_world
 @every_strategy
 def test_a_failing_task_is_named_and_the_rest_is_released(world, strategy):
-    outcome = run(programs.fails_late, world, strategy, in_memory=True)
-    (error,) = outcome.errors
-    assert isinstance(error, TaskFailed)
-    assert "fails" in error.message
-    assert "no luck" in error.message
-    assert error.job == "j1"
-    history = read_history(outcome.events)
-    assert all(interval.state != "open" for interval in history.intervals)
-    done = [event for event in as_lines(outcome.events) if "work" in event and event.get("state") == "done"]
-    assert len(done) <= 2, "the long tasks were waited for"
+    check_failure(world, strategy)
 
 
 @every_world
-@pytest.mark.parametrize(("program", "error"), [(programs.no_qubo, PayloadError), (programs.too_wide, NeedError)])
-def test_what_no_world_can_do_is_refused(program, error, world):
-    (refused,) = run(program, world, "offload", in_memory=True).errors
-    assert isinstance(refused, error)
-    assert refused.exit_code == 2
+def test_what_no_world_can_do_is_refused(world):
+    check_refusals(world)
 
 
 def programs_to_cut():
@@ -126,33 +89,21 @@ def programs_to_cut():
 
 
 @pytest.mark.parametrize(("program", "world", "strategy"), list(programs_to_cut()))
-def test_cut_off_anywhere_and_resumed(program, world, strategy, tmp_path):
-    """A journal that ends anywhere, even in the middle of a line, is gone on with; nothing that ended runs again."""
-    log = tmp_path / "log"
-    whole = run(program, world, strategy, log)
-    journal = whole.directory / FILE_NAME
-    lines = journal.read_bytes().splitlines(keepends=True)
-    cuts = range(1, len(lines), 1 if world == "virtual" else max(1, len(lines) // 3))
-    for cut in cuts:
-        journal.write_bytes(b"".join(lines[:cut]) + lines[cut][: len(lines[cut]) // 2])
-        known = {
-            e["work"]: e for e in as_lines(read_events(whole.directory)) if e.get("state") == "done" and "work" in e
-        }
-        log.unlink(missing_ok=True)
-        resumed = qloom.resume(str(whole.directory))
-        assert resumed.errors == [], f"cut at {cut}"
-        assert resumed.result == whole.result
-        ended = Counter(e["work"] for e in as_lines(resumed.events) if e.get("state") == "done" and "work" in e)
-        assert all(ended[work] == 1 for work in known), "a task whose end was in the journal ran again"
+def test_cut_off_anywhere_and_resumed(program, world, strategy):
+    check_resume(program, world, strategy, cuts=None if world == "virtual" else 3)
 
 
 @every_world
 def test_resuming_a_finished_run_runs_nothing(world):
-    whole = run(programs.loop, world, "workflow")
-    again = qloom.resume("last")
-    assert again.result == whole.result
-    new = [event["event"] for event in as_lines(again.events[len(whole.events) :])]
-    assert new == []
+    check_resume_of_a_finished_run(world)
+
+
+def test_strategies_that_hold_a_qpu_throughout():
+    assert [name for name in STRATEGY_NAMES if holds_qpu_throughout(name)] == [
+        "coschedule",
+        "vqpu",
+        "malleable+share",
+    ]
 
 
 def test_the_same_seed_gives_the_same_journal_byte_for_byte(tmp_path):

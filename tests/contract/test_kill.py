@@ -13,7 +13,7 @@ import pytest
 import qloom
 from qloom.journal.file import FILE_NAME, read_events
 from qloom.strategies import STRATEGIES
-from tests.contract import programs
+from qloom.testing import programs
 from tests.journals import as_lines
 
 QLOOM = str(Path(sys.executable).with_name("qloom"))

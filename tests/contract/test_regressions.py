@@ -15,8 +15,9 @@ from qloom.journal.file import FILE_NAME
 from qloom.journal.history import read_history
 from qloom.site import Qpu, Site
 from qloom.strategies import STRATEGIES
+from qloom.testing import programs
 from qloom.views.accounting import account
-from tests.contract import HERE, programs
+from tests.contract import HERE
 from tests.journals import as_lines
 
 
@@ -32,7 +33,7 @@ def test_a_qpu_that_will_not_come_back_fails_every_job_and_blocks_none(world, st
 
 PROGRAM = """
 import qloom
-from tests.contract.programs import square
+from qloom.testing.programs import square
 
 async def program(job):
     await job.classical(square({first}, 0.01))

@@ -29,7 +29,7 @@ from qloom.programs.load import Program, load_program
 from qloom.runs.resume import resume
 from qloom.runs.runner import Plan
 from qloom.site import Overheads, Qpu, Site
-from tests.contract import programs
+from qloom.testing import programs
 from tests.golden.drawn import HOLDS, NAMES, OPTIONS, SLOW, Draw, faults, program, site, strategy
 from tests.golden.projection import rows_of, value_in_words
 from tests.simulation import disasters

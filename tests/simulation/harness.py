@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import Any
 
-from qloom.broker.inprocess import InProcessBroker
-from qloom.errors import QloomError
-from qloom.journal.event import Event
-from qloom.journal.events import RunStarted
-from qloom.journal.file import Journal
-from qloom.journal.results import ResultStore
 from qloom.model import call, task
 from qloom.payloads.adapt import delay
 from qloom.programs.load import Program
-from qloom.runs.assembly import assemble
 from qloom.runs.runner import Plan
 from qloom.site import Site
-from qloom.worlds.virtual.loop import run_virtual
-from qloom.worlds.virtual.world import Faults, VirtualWorld
+from qloom.testing.simulation import Simulation
+from qloom.testing.simulation import simulate as simulate_plans
+from qloom.worlds.virtual.world import Faults
 
-LIMIT_S = 10_000.0  # of virtual time, far longer than any of the programs takes
+__all__ = ["Simulation", "compute", "interpret", "interpret_step", "simulate", "simulate_plans", "tasks_of"]
 
 
 @task(expected_s=lambda seconds, *_: seconds)
@@ -83,15 +76,6 @@ async def interpret_step(job: Any, step: tuple[Any, ...], place: tuple[int, ...]
     raise AssertionError(step)
 
 
-@dataclass
-class Simulation:
-    """What came of it: a result or an error per job, and the journal."""
-
-    outcomes: list[Any] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
-    kept: ResultStore = field(default_factory=lambda: ResultStore(None))
-
-
 def simulate(
     programs: list[list[tuple[Any, ...]]],
     strategies: list[str],
@@ -112,36 +96,3 @@ def simulate(
         for number, steps in enumerate(programs)
     ]
     return simulate_plans(plans, site, faults=faults, cancel_at_s=cancel_at_s)
-
-
-def simulate_plans(
-    plans: list[Plan],
-    site: Site,
-    *,
-    faults: Faults | None = None,
-    cancel_at_s: dict[int, float] | None = None,
-) -> Simulation:
-    """Run one job per plan, all at once, and require that nothing is left behind."""
-
-    async def main(clock: Any) -> Simulation:
-        journal = Journal(None, clock)
-        world = VirtualWorld(site, clock, faults=faults or Faults())
-        broker = InProcessBroker(world.devices, clock, site.overheads.queue_call_s)
-        clock.explain_with(lambda: [*world.who_waits(), *broker.who_waits()])
-        clock.limit(LIMIT_S)
-        journal.record(RunStarted(version=1))
-        async with assemble(world, journal, broker) as assembly:
-            assembly = assembly.looking_ahead(",".join(plan.strategy for plan in plans))
-            runs = [assembly.start_job(plan, number) for number, plan in enumerate(plans)]
-            for number, at_s in (cancel_at_s or {}).items():
-                asyncio.get_running_loop().call_later(at_s, runs[number].cancel)
-            outcomes = await asyncio.gather(*runs, return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException) and not isinstance(outcome, QloomError | asyncio.CancelledError):
-                raise outcome
-        world.require_all_free()
-        assert broker.core.is_idle(), "the broker still has tasks or sessions"
-        return Simulation(list(outcomes), journal.events or [], journal.results)
-
-    simulation: Simulation = run_virtual(main)
-    return simulation

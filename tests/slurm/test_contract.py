@@ -13,15 +13,16 @@ from qloom.errors import QuantumFailed, TaskFailed
 from qloom.journal.history import read_history
 from qloom.site import Qpu, Site
 from qloom.strategies import STRATEGIES
+from qloom.testing import contracts as contract
+from qloom.testing import programs
 from qloom.views.accounting import account
-from tests.contract import programs
-from tests.contract import test_contract as contract
 from tests.contract import test_regressions as regressions
 from tests.journals import as_lines
 from tests.slurm.driver import left
 
 pytestmark = pytest.mark.slow
 on_the_testbed = pytest.mark.usefixtures("empty_cluster")
+STRATEGY_NAMES = list(contract.WorldContract.strategies)
 DOWN = Site(qpus=(Qpu(offline=True),))
 HOLD_A_QPU_FIRST = ("coschedule", "vqpu", "malleable+share")
 EITHER = {programs.candidate: [[None, 4], [36, 4]]}  # side by side, the QPU may be busy: then it is the other one
@@ -60,21 +61,21 @@ def check_same_results_and_nothing_left(program, outcome, strategies):
 @on_the_testbed
 @every_program
 def test_same_result_everywhere_and_nothing_left(program):
-    outcome = run(program, contract.STRATEGY_NAMES)
-    check_same_results_and_nothing_left(program, outcome, contract.STRATEGY_NAMES)
+    outcome = run(program, STRATEGY_NAMES)
+    check_same_results_and_nothing_left(program, outcome, STRATEGY_NAMES)
 
 
 @on_the_testbed
 def test_jobs_that_wait_for_each_other_get_the_results_they_get_alone():
     """Two of each strategy, which want three times the nodes that there are."""
-    names = contract.STRATEGY_NAMES
+    names = STRATEGY_NAMES
     outcome = run(programs.loop, names, jobs=2 * len(names))
     check_same_results_and_nothing_left(programs.loop, outcome, names)
 
 
 @on_the_testbed
 def test_a_candidate_runs_classically_while_the_device_is_down():
-    strategies = [name for name in contract.STRATEGY_NAMES if name not in HOLD_A_QPU_FIRST]
+    strategies = [name for name in STRATEGY_NAMES if name not in HOLD_A_QPU_FIRST]
     outcome = run(programs.candidate, strategies, site=DOWN)
     assert outcome.results == [[36, 4]] * len(strategies)
     choices = [event for event in as_lines(outcome.events) if event["event"] == "candidate"]
@@ -84,8 +85,8 @@ def test_a_candidate_runs_classically_while_the_device_is_down():
 
 @on_the_testbed
 def test_a_failing_task_is_named_and_the_rest_is_released():
-    outcome = run(programs.fails_late, contract.STRATEGY_NAMES)
-    assert [error.job for error in outcome.errors] == [f"j{n + 1}" for n in range(len(contract.STRATEGY_NAMES))]
+    outcome = run(programs.fails_late, STRATEGY_NAMES)
+    assert [error.job for error in outcome.errors] == [f"j{n + 1}" for n in range(len(STRATEGY_NAMES))]
     for error in outcome.errors:
         assert isinstance(error, TaskFailed)
         assert "fails" in error.message
@@ -101,22 +102,19 @@ def test_a_failing_task_is_named_and_the_rest_is_released():
 
 
 @on_the_testbed
-@pytest.mark.parametrize(
-    ("program", "error"), [(programs.no_qubo, contract.PayloadError), (programs.too_wide, contract.NeedError)]
-)
-def test_what_no_world_can_do_is_refused(program, error):
-    contract.test_what_no_world_can_do_is_refused(program, error, "slurm")
+def test_what_no_world_can_do_is_refused():
+    contract.check_refusals("slurm")
 
 
 @on_the_testbed
 @pytest.mark.parametrize("strategy", ["malleable", "split"])
-def test_cut_off_anywhere_and_resumed(strategy, tmp_path):
-    contract.test_cut_off_anywhere_and_resumed(programs.loop, "slurm", strategy, tmp_path)
+def test_cut_off_anywhere_and_resumed(strategy):
+    contract.check_resume(programs.loop, "slurm", strategy, cuts=3)
 
 
 @on_the_testbed
 def test_resuming_a_finished_run_runs_nothing():
-    contract.test_resuming_a_finished_run_runs_nothing("slurm")
+    contract.check_resume_of_a_finished_run("slurm")
 
 
 @on_the_testbed

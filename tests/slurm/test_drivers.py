@@ -17,10 +17,10 @@ from qloom.programs.load import load_program
 from qloom.runs.runner import Plan
 from qloom.runs.submit import submit
 from qloom.strategies import STRATEGIES
+from qloom.testing import contracts as contract
+from qloom.testing import programs
 from qloom.views.accounting import account
 from qloom.views.explain import explain
-from tests.contract import programs
-from tests.contract import test_contract as contract
 from tests.journals import as_lines
 from tests.slurm import programs as slurm_programs
 from tests.slurm.driver import ended, result, submitted, wait_until

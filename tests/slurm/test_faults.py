@@ -22,10 +22,10 @@ from qloom.runs.runner import Plan
 from qloom.runs.submit import submit
 from qloom.site import Site, Slurm
 from qloom.slurm.tags import read_tag
+from qloom.testing import contracts as contract
+from qloom.testing import programs as contract_programs
 from qloom.views.accounting import account
 from tests.broker.test_remote import nothing_is_left
-from tests.contract import programs as contract_programs
-from tests.contract import test_contract as contract
 from tests.journals import as_lines
 from tests.slurm import programs
 from tests.slurm.conftest import WIDE, resume_nodes

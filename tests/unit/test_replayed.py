@@ -15,8 +15,8 @@ from qloom.runs.assembly import Assembly
 from qloom.runs.runner import Plan
 from qloom.site import Site
 from qloom.streamflow.engine import _Replayed, _ReplayedQpus
+from qloom.testing import programs
 from qloom.worlds.realtime import RealClock
-from tests.contract import programs
 from tests.simulation.harness import simulate_plans
 
 

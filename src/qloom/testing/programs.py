@@ -1,4 +1,4 @@
-"""The programs of the contract. Times are short, and no two events of a program coincide.
+"""The programs of the contracts. Times are short, and no two events of a program coincide.
 
 Every worker imports this file, so it imports little.
 """
@@ -6,11 +6,14 @@ Every worker imports this file, so it imports little.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import qloom
 from qloom import delay, task
+
+ContractProgram = Callable[..., Coroutine[Any, Any, Any]]
 
 SQUARE_QUBO = {("a", "a"): -1.0, ("b", "b"): -0.8, ("a", "b"): 2.5, ("c", "c"): -0.5}  # one ground state
 
@@ -128,7 +131,7 @@ async def too_wide(job: qloom.Job, log: str = "") -> None:
     await job.classical(square(1).needs(nodes=4))
 
 
-GOOD = [loop, overlap, three_at_once, block_of_five, candidate, speculation, sharing, wide]
+GOOD: list[ContractProgram] = [loop, overlap, three_at_once, block_of_five, candidate, speculation, sharing, wide]
 
 
 async def all_good(job: qloom.Job, log: str = "") -> list[Any]:
@@ -136,6 +139,6 @@ async def all_good(job: qloom.Job, log: str = "") -> list[Any]:
     return [await program(job, log) for program in GOOD]
 
 
-def source(program: Any) -> str:
+def source(program: ContractProgram) -> str:
     """A program as users name it."""
     return f"{Path(__file__)}:{program.__name__}"

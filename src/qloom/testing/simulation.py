@@ -1,0 +1,69 @@
+"""Whole jobs in virtual time, with faults and with cancellation at any moment; nothing may be left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qloom.broker.inprocess import InProcessBroker
+from qloom.errors import QloomError
+from qloom.journal.event import Event
+from qloom.journal.events import RunStarted
+from qloom.journal.file import Journal
+from qloom.journal.results import ResultStore
+from qloom.runs.assembly import assemble
+from qloom.runs.plan import Plan
+from qloom.site import Site
+from qloom.worlds.virtual.loop import VirtualClock, run_virtual
+from qloom.worlds.virtual.world import Faults, VirtualWorld
+
+LIMIT_S = 10_000.0  # of virtual time: whoever is not done by then waits for ever
+
+
+@dataclass
+class Simulation:
+    """What came of it: a result or an error for each job, and the journal."""
+
+    outcomes: list[Any]
+    events: list[Event]
+    kept: ResultStore
+
+
+def simulate(
+    plans: Sequence[Plan],
+    site: Site,
+    *,
+    faults: Faults | None = None,
+    cancel_at_s: Mapping[int, float] | None = None,
+    limit_s: float = LIMIT_S,
+) -> Simulation:
+    """Run one job for each plan, all at once on one site, and require that nothing is left behind.
+
+    `cancel_at_s` says which jobs are cancelled, and when. Raises `Deadlock`, which says who waits for what, if jobs
+    wait for each other or are not done after `limit_s` of virtual time.
+    """
+
+    async def main(clock: VirtualClock) -> Simulation:
+        journal = Journal(None, clock)
+        world = VirtualWorld(site, clock, faults=faults or Faults())
+        broker = InProcessBroker(world.devices, clock, site.overheads.queue_call_s)
+        clock.explain_with(lambda: [*world.who_waits(), *broker.who_waits()])
+        clock.limit(limit_s)
+        journal.record(RunStarted(version=1))
+        async with assemble(world, journal, broker) as assembly:
+            assembly = assembly.looking_ahead(",".join(plan.strategy for plan in plans))
+            runs = [assembly.start_job(plan, number) for number, plan in enumerate(plans)]
+            for number, at_s in (cancel_at_s or {}).items():
+                asyncio.get_running_loop().call_later(at_s, runs[number].cancel)
+            outcomes = await asyncio.gather(*runs, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, QloomError | asyncio.CancelledError):
+                raise outcome
+        world.require_all_free()
+        if not broker.core.is_idle():
+            raise AssertionError("the broker still has tasks or sessions")
+        return Simulation(list(outcomes), journal.events or [], journal.results)
+
+    return run_virtual(main)
