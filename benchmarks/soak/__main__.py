@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -178,7 +179,9 @@ async def soak(directory: Path, seconds: float, seed: str, testbed: Testbed | No
                 group.create_task(part.run(seconds))
     except* Exception as group_error:
         for error in _single(group_error):
-            parts[0].findings.violate(f"the soak could not go on: {type(error).__name__}: {error}")
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{place.name}, line {place.lineno}"
+            parts[0].findings.violate(f"the soak could not go on: {type(error).__name__}: {error} ({where})")
     finally:
         for part in parts:
             part.place.kill_if_alive()
