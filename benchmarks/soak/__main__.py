@@ -179,8 +179,8 @@ async def soak(directory: Path, seconds: float, seed: str, testbed: Testbed | No
                 group.create_task(part.run(seconds))
     except* Exception as group_error:
         for error in _single(group_error):
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{place.name}, line {place.lineno}"
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{last.name}, line {last.lineno}"
             parts[0].findings.violate(f"the soak could not go on: {type(error).__name__}: {error} ({where})")
     finally:
         for part in parts:

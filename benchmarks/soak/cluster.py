@@ -63,7 +63,7 @@ class Cluster:
     async def kill_controller(self, for_s: float) -> None:
         """Kill slurmctld once it has saved all jobs, and start it again later.
 
-        One that has not saved a job gives its number to another, and Slurm drains the node where the first still runs.
+        One that has not saved a job gives its number to another, and Slurm drains the node where the first runs.
         """
         async with self._steady:
             await self._saved()
