@@ -109,19 +109,6 @@ def test_rows_that_were_recorded_on_22_05():
     assert rows["99"].reason == "Priority"
 
 
-@pytest.mark.parametrize(
-    ("version", "stages"),
-    [
-        ("23.11", {"4711+0": "holds", "4711+1": "ended", "4712": "ended", "4713": "waits", "4714": "ended"}),
-        ("25.05", {"88": "ended", "89": "ended", "90": "waits", "91": "holds"}),
-    ],
-)
-def test_rows_as_newer_versions_document_them(version, stages):
-    rows = read_jobs((FIXTURES / f"squeue-{version}.txt").read_text())
-    assert {row.id: row.state.stage for row in rows} == stages
-    assert all(row.nodes for row in rows if row.state.stage != "waits")
-
-
 def test_lines_that_are_no_rows_are_passed_over():
     assert read_jobs("slurm_load_jobs error: Invalid job id specified\n\n") == []
 

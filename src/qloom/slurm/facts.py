@@ -1,4 +1,7 @@
-"""What Slurm has: the nodes of a partition, the shares of its QPUs. Read before anything is asked for."""
+"""What a cluster has: the nodes of a partition, the shares of its QPUs. Read before anything is requested.
+
+This module refuses what Slurm would refuse or leave pending for ever; it submits nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from qloom.errors import InputError
 from qloom.model import QpuHold
@@ -16,9 +20,19 @@ from qloom.site import Site, Slurm
 from qloom.slurm.arguments import gres_of, nodes, qpu
 from qloom.slurm.client import PROGRAMS, Answer, call_once, controller_is_down
 
-_FORMAT = "%N|%R|%c|%m|%l|%G"  # node, partition, cpus, megabytes, the partition's longest time, gres
+FACTS_FORMAT = "%N|%R|%c|%m|%G"  # of sinfo: see `SlurmNode`
 APT = "apt-get install slurm-client"
 NO_CLUSTER = "log in to a cluster, set SLURM_CONF, or try: qloom testbed up"
+
+
+class SlurmNode(NamedTuple):
+    """A node in one of its partitions, as `sinfo -N` prints it."""
+
+    name: str
+    partition: str
+    cpus: int
+    memory_mb: int
+    gres: str
 
 
 @dataclass(frozen=True)
@@ -31,39 +45,45 @@ class ClusterFacts:
     shares: dict[str, int]  # by device
 
     def shares_of(self, request: Request) -> int:
-        """How many shares a request stands for: a whole device is all of them."""
+        """How many shares a request asks for: a whole device is all of them."""
         if request.device is None or request.qpu is QpuHold.TASK:
             return 0
         return self.shares[request.device] if request.qpu is QpuHold.WHOLE else 1
 
     def qpus(self, device: str | None, shares: int) -> float:
-        """So many shares as a part of their device."""
+        """A number of shares as a fraction of their device."""
         return shares / self.shares[device] if device is not None and shares else 0.0
 
 
 def read_facts(site: Site) -> ClusterFacts:
-    """Ask Slurm; raises `InputError`, in one line, for what it does not have."""
+    """Ask Slurm; raises `InputError` for a partition, node or QPU that it does not have."""
     require_programs()
-    lines = [line.split("|", 5) for line in _ask("sinfo", "-h", "-N", "-o", _FORMAT).stdout.splitlines()]
-    partitions = list(dict.fromkeys(line[1] for line in lines))
+    known = read_nodes(_ask("sinfo", "-h", "-N", "-o", FACTS_FORMAT).stdout)
+    partitions = list(dict.fromkeys(node.partition for node in known))
     own = site.slurm.partition or default_partition()
     wanted = [own, *([site.slurm.quantum_partition] if site.qpus and site.slurm.quantum_partition else [])]
     for partition in wanted:
         if partition not in partitions:
             hint = f"Slurm has {', '.join(partitions) or 'none'}: [slurm] partition and quantum_partition"
             raise InputError(f"Slurm has no partition {partition!r}", hint=hint)
-    compute = [line for line in lines if line[1] == own]
+    compute = [node for node in known if node.partition == own]
     if site.nodes > len(compute):
         raise InputError(
             f"a job may hold {site.nodes} nodes and partition {own} has {len(compute)}", hint="ask for fewer: --nodes"
         )
-    quantum = [line for line in lines if line[1] == site.slurm.quantum_partition or not site.slurm.quantum_partition]
+    quantum = [node.gres for node in known if site.slurm.quantum_partition in ("", node.partition)]
     return ClusterFacts(
-        tuple(line[0] for line in compute),
-        min(int(line[2]) for line in compute),
-        min(int(line[3]) for line in compute),
-        {device.name: _shares(site, device.name, [line[5] for line in quantum]) for device in site.qpus},
+        nodes=tuple(node.name for node in compute),
+        cpus=min(node.cpus for node in compute),
+        memory_mb=min(node.memory_mb for node in compute),
+        shares={device.name: _shares(site, device.name, quantum) for device in site.qpus},
     )
+
+
+def read_nodes(text: str) -> list[SlurmNode]:
+    """Read the output of `sinfo -h -N -o FACTS_FORMAT`."""
+    rows = [line.split("|", 4) for line in text.splitlines()]
+    return [SlurmNode(name, partition, int(cpus), int(memory), gres) for name, partition, cpus, memory, gres in rows]
 
 
 def check(site: Site) -> None:
@@ -87,33 +107,44 @@ def require_programs() -> None:
 
 def default_partition() -> str:
     """The partition of jobs that name none."""
-    names = _ask("sinfo", "-h", "-o", "%P").stdout.split()
-    default = [name.removesuffix("*") for name in names if name.endswith("*")]
-    if not default:
+    default = read_default_partition(_ask("sinfo", "-h", "-o", "%P").stdout)
+    if default is None:
         raise InputError("Slurm has no default partition", hint="name one: [slurm] partition")
-    return default[0]
+    return default
+
+
+def read_default_partition(text: str) -> str | None:
+    """Read the output of `sinfo -h -o %P`: the default partition is marked by an asterisk."""
+    return next((name.removesuffix("*") for name in text.split() if name.endswith("*")), None)
 
 
 def _shares(site: Site, device: str, gres: Sequence[str]) -> int:
     """How many shares of a device there are: the most that one node has, or the number of licences."""
     if site.slurm.licences:
-        said = _ask("scontrol", "show", "licenses", "-o").stdout
-        found = re.search(rf"LicenseName={re.escape(site.slurm.licences)} Total=(\d+)", said)
-        if found is None:
+        licences = read_licences(_ask("scontrol", "show", "licenses", "-o").stdout)
+        if site.slurm.licences not in licences:
             raise InputError(f"Slurm has no licence {site.slurm.licences!r}", hint="[slurm] licences")
-        return int(found[1])
+        return licences[site.slurm.licences]
     name = gres_of(site, device)
-    counts = [
-        int(count) for text in gres for count in re.findall(rf"(?:^|,){re.escape(name)}(?::[^:,(]+)?:(\d+)", text)
-    ]
+    counts = [count for text in gres for count in read_gres(text, name)]
     if not counts:
         where = f"partition {site.slurm.quantum_partition}" if site.slurm.quantum_partition else "any partition"
         raise InputError(f"no node of {where} has gres/{name}", hint="[slurm] gres, quantum_partition or licences")
     return max(counts)
 
 
+def read_licences(text: str) -> dict[str, int]:
+    """Read the output of `scontrol show licenses -o`: how many there are of each."""
+    return {name: int(total) for name, total in re.findall(r"LicenseName=(\S+) Total=(\d+)", text)}
+
+
+def read_gres(text: str, name: str) -> list[int]:
+    """The counts of a gres, with or without a type, in what sinfo prints (`qpu:a:8,gpu:2(S:0)`)."""
+    return [int(count) for count in re.findall(rf"(?:^|,){re.escape(name)}(?::[^:,(]+)?:(\d+)", text)]
+
+
 def _require_known(slurm: Slurm) -> None:
-    """Slurm takes any name where it enforces none; with accounting it knows which there are."""
+    """Refuse an unknown account or qos: without enforcement Slurm accepts any name, but accounting has a list."""
     for kind, name, column in (("account", slurm.account, "account"), ("qos", slurm.qos, "name")):
         if not name or shutil.which("sacctmgr") is None:
             continue
@@ -133,7 +164,7 @@ def _test(words: Sequence[str]) -> None:
 
 
 def _is_for_now(said: str) -> bool:
-    """Nodes that are down or drained come back; that there are enough of them was looked at before."""
+    """Whether the refusal is due to nodes that are down or drained, which come back; there are enough of them."""
     return "not available" in said
 
 

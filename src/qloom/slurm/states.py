@@ -1,4 +1,8 @@
-"""What Slurm calls the states of a job and the reasons of a pending one, once, with plain words for each."""
+"""The states of jobs and the reasons why they wait, of all supported versions of Slurm, with plain words for each.
+
+The one table of states: whatever qloom reads from Slurm is understood here, and recordings of 22.05, 24.11 and 26.05
+hold it to what these versions print. It knows no command and no column.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SlurmState:
-    """One state: whether a job in it may still get nodes (waits), has them (holds), or has ended; and in words."""
+    """A state: whether a job in it may still get nodes (waits), has them (holds), or has ended; and plain words."""
 
     name: str
     stage: str  # "waits" | "holds" | "ended"
@@ -23,6 +27,7 @@ STATES = {
         ("REQUEUED", "waits", "was put back into the queue", ""),
         ("REQUEUE_HOLD", "waits", "was put back into the queue and is held there", "scontrol release"),
         ("REQUEUE_FED", "waits", "was put back into the queue of another cluster", ""),
+        ("EXPEDITING", "waits", "was put back at the front of the queue", ""),  # from 25.05 on
         ("RESV_DEL_HOLD", "waits", "is held, because its reservation was deleted", ""),
         ("SPECIAL_EXIT", "waits", "was put back into the queue with a special exit", ""),
         ("CONFIGURING", "holds", "has nodes that are being booted", ""),
@@ -81,9 +86,9 @@ WORST_FIRST = {"ended": 0, "waits": 1, "holds": 2}
 
 
 def read_state(said: str | Sequence[str]) -> SlurmState:
-    """The state behind what Slurm says: a word, a list of words (JSON from 23.11 on), or `CANCELLED by 1000`.
+    """Read a state as Slurm prints it: a word, `CANCELLED by 1000`, or a list of words (JSON from 23.11 on).
 
-    Of several words the one that says most about the nodes counts: what is RUNNING and COMPLETING has ended.
+    Of several words the one that says most about the nodes counts: a job that is RUNNING and COMPLETING has ended.
     """
     words = said.replace("+", " ").replace(",", " ").split() if isinstance(said, str) else list(said)
     known = [STATES[word] for word in words if word in STATES]
@@ -93,13 +98,13 @@ def read_state(said: str | Sequence[str]) -> SlurmState:
 
 
 def most_telling(reasons: Sequence[str]) -> int:
-    """Which of several reasons, those of the components of a het job, says best what it waits for: its place."""
+    """The index of the reason that says most, among those of the components of a het job."""
     least_telling = ["None", "Priority", "Resources"]
     ranks = [least_telling.index(why) if why in least_telling else len(least_telling) for why in reasons]
     return ranks.index(max(ranks))
 
 
 def reason_in_words(reason: str) -> str:
-    """Why a job is pending, in plain words; what is not in the table is told as Slurm tells it."""
+    """Why a job is pending, in plain words; an unknown reason in Slurm's own."""
     name = reason.partition(",")[0].strip("()")  # "ReqNodeNotAvail, UnavailableNodes:c2"
     return REASONS.get(name, f"Slurm says {reason}")

@@ -1,4 +1,4 @@
-"""What Slurm tells of a queue: who runs and waits (squeue), on how many nodes (sinfo), and who came before (sacct).
+"""The queue of a Slurm partition: running and pending jobs (squeue), its nodes (sinfo), past jobs (sacct).
 
 Jobs of other partitions, and sharing of nodes, are left out: each job counts as holding its nodes alone.
 """
@@ -20,23 +20,26 @@ HISTORY_S = 3 * 86400
 SHORTEST_S = 60.0  # a shorter past says too little of how often somebody comes
 DEFAULT_INTERVAL_S = 30.0  # bf_interval, where it is not set
 NO_LIMIT_S = 365 * 86400.0
+STANDING_FORMAT = "%T|%D|%l|%M|%V"  # of squeue: state, nodes, limit, elapsed, submitted
+NODE_FORMAT = "%T|%L|%l"  # of sinfo: state, default and longest time
+ENDED_FIELDS = "NNodes,Timelimit,Submit,ElapsedRaw"  # of sacct
 GONE = ("down", "drain", "fail", "maint", "unk", "boot", "inval", "no_resp", "power")
 
 
 class NoAnswer(Exception):
-    """A program of Slurm failed or was silent for too long."""
+    """A Slurm command failed or timed out."""
 
 
 def read_queue(site: Site) -> tuple[Queue, tuple[str, ...]]:
     """The queue of the partition that the site asks for, and what could not be learned; raises `NoAnswer`."""
     partition = site.slurm.partition or default_partition()
     now_s = time.time()
-    states = [line.split("|") for line in _ask("sinfo", "-h", "-N", "-p", partition, "-o", "%T|%L|%l")]
-    nodes = sum(not any(word in state[0].lower() for word in GONE) for state in states)
+    states = [line.split("|") for line in _ask("sinfo", "-h", "-N", "-p", partition, "-o", NODE_FORMAT)]
+    nodes = sum(is_up(state[0]) for state in states)
     if not nodes:
         raise NoAnswer(f"no node of partition {partition} is up")
     standing = read_standing(
-        _ask("squeue", "-h", "-p", partition, "-t", "R,PD", "-S", "-p,i", "-o", "%T|%D|%l|%M|%V"), now_s
+        _ask("squeue", "-h", "-p", partition, "-t", "R,PD", "-S", "-p,i", "-o", STANDING_FORMAT), now_s
     )
     ended, notes = _read_ended(partition, now_s)
     before = sorted([*ended, *standing], key=lambda seen: seen.submit_s)
@@ -53,8 +56,13 @@ def read_queue(site: Site) -> tuple[Queue, tuple[str, ...]]:
     return queue, notes
 
 
+def is_up(state: str) -> bool:
+    """Whether jobs can use a node in this state of sinfo (`%T`)."""
+    return not any(word in state.lower() for word in GONE)
+
+
 def read_standing(lines: Sequence[str], now_s: float) -> list[Seen]:
-    """Those who run, then those who wait, in the order of the output of squeue: by priority."""
+    """Running jobs, then pending ones in the order of squeue's output: by priority."""
     seen = []
     for line in lines:
         state, nodes, limit, elapsed, submit = line.split("|")
@@ -68,7 +76,7 @@ def read_standing(lines: Sequence[str], now_s: float) -> list[Seen]:
 
 
 def read_ended(lines: Sequence[str], now_s: float) -> list[Seen]:
-    """Jobs that have ended; those that never ran are left out."""
+    """Jobs that have ended, without those that never ran."""
     seen = []
     for line in lines:
         nodes, limit, submit, elapsed = (line.split("|") + [""] * 3)[:4]
@@ -96,12 +104,12 @@ def seconds_of(text: str) -> float | None:
 
 
 def _read_ended(partition: str, now_s: float) -> tuple[list[Seen], tuple[str, ...]]:
-    """Who came before, as the accounting has it; an empty past if there is none."""
+    """Past jobs from accounting; none if there is no accounting."""
     if shutil.which("sacct") is None:
         return [], ("there is no sacct: nobody is expected to come",)
     words = ("-a", "-X", "-n", "-P", "-r", partition, "-s", "CD,F,TO,CA,NF,PR", "-E", "now")
     since = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now_s - HISTORY_S))
-    answer = call_once("sacct", *words, "-S", since, "-o", "NNodes,Timelimit,Submit,ElapsedRaw", timeout_s=TIMEOUT_S)
+    answer = call_once("sacct", *words, "-S", since, "-o", ENDED_FIELDS, timeout_s=TIMEOUT_S)
     if answer.code != 0:
         return [], (f"sacct does not answer ({answer.complaint}): nobody is expected to come",)
     ended = read_ended(answer.stdout.splitlines(), now_s)
