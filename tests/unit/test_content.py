@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from qloom.errors import InputError, JournalError
-from qloom.journal.content import digest, payload_key, task_key
+from qloom.journal.content import _digest_parts, digest, payload_key, task_key
 from qloom.journal.results import ResultStore, decode_plain, encode_plain
 from qloom.model import Sample, call, command, task
 from qloom.payloads.adapt import qubo
@@ -366,3 +366,17 @@ def test_a_result_whose_file_is_gone_is_told(tmp_path):
     (tmp_path / kept["file"]).unlink()
     with pytest.raises(JournalError, match="missing"):
         store.load(kept)
+
+
+@given(some.lists(VALUES, max_size=3))
+def test_the_quick_way_for_plain_data_gives_the_same_digits(values):
+    assert digest(*values) == _digest_parts(tuple(values))
+
+
+def test_the_quick_way_knows_functions_of_tasks():
+    assert digest("call", double, (1, 2.0), {}) == _digest_parts(("call", double, (1, 2.0), {}))
+
+
+@task
+def double(value):
+    return 2 * value
