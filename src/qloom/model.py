@@ -9,8 +9,8 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from dataclasses import dataclass, field
+from typing import Any, Generic, ParamSpec, TypeVar, dataclass_transform, overload
 
 from qloom.errors import InputError
 
@@ -63,8 +63,22 @@ class Task:
         expected_s: float | None = None,
     ) -> Task:
         """The same task with other needs."""
-        given = {"nodes": nodes, "cpus": cpus, "memory_mb": memory_mb, "ranks": ranks, "expected_s": expected_s}
-        changed = replace(self, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+        changed = Task(
+            self.name,
+            self.function,
+            self.args,
+            self.kwargs,
+            self.command,
+            self.cwd,
+            self.env,
+            self.capture,
+            self.nodes if nodes is None else nodes,
+            self.cpus if cpus is None else cpus,
+            self.memory_mb if memory_mb is None else memory_mb,
+            self.ranks if ranks is None else ranks,
+            self.expected_s if expected_s is None else expected_s,
+            self.stand_in,
+        )
         _check_needs(changed)
         return changed
 
@@ -96,7 +110,17 @@ class TaskFunction(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Task:
         """Describe one call, to be run by `job.classical` or `job.speculate`."""
         expected_s = self.expected_s(*args, **kwargs) if callable(self.expected_s) else self.expected_s
-        return call(self, *args, **kwargs).needs(expected_s=expected_s, **self._needs)
+        described = Task(
+            self.__name__,
+            self,
+            args,
+            kwargs,
+            expected_s=expected_s,
+            stand_in=self._stand_in,
+            **self._needs,
+        )
+        _check_needs(described)
+        return described
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         if self.__module__ == "__main__" or "<" in self.__qualname__:  # a worker could not find it by name
@@ -241,7 +265,13 @@ class Sample:
     energy: float
 
 
-@dataclass(frozen=True)
+@dataclass_transform(frozen_default=True)
+def _frozen_to_readers(cls: type[R]) -> type[R]:
+    """A frozen dataclass to the type checker only: at run time a frozen one takes three times as long to make."""
+    return dataclass(slots=True, unsafe_hash=True)(cls)
+
+
+@_frozen_to_readers
 class Work:
     """A task as one job asked for it: known by its content (`key`) and how often that was asked before."""
 
@@ -249,14 +279,13 @@ class Work:
     job: str
     key: str
     occurrence: int
+    id: str = field(init=False, compare=False)  # its name in the journal
 
-    @property
-    def id(self) -> str:
-        """The name of this piece of work in the journal."""
-        return f"{self.key}.{self.occurrence}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", f"{self.key}.{self.occurrence}")
 
 
-@dataclass(frozen=True)
+@_frozen_to_readers
 class QuantumWork:
     """A payload as one job asked for it; `seed` is derived from the content, so it is the same in any world."""
 
@@ -265,8 +294,7 @@ class QuantumWork:
     key: str
     occurrence: int
     seed: int
+    id: str = field(init=False, compare=False)  # its name in the journal
 
-    @property
-    def id(self) -> str:
-        """The name of this piece of work in the journal."""
-        return f"{self.key}.{self.occurrence}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", f"{self.key}.{self.occurrence}")

@@ -70,7 +70,7 @@ class Allocation(AllocationPort):
         self._spare: dict[str, tuple[Work, asyncio.Task[Any]]] = {}  # node -> what runs there meanwhile
         self._started = 0  # tasks so far
         self._first = dict.fromkeys(lease.nodes)  # the nodes of the first grant
-        self._changed = asyncio.Event()
+        self._changed: asyncio.Event | None = None  # made when somebody waits for a change
         self._transition: asyncio.Task[Any] | None = None
         self._resizing = asyncio.Lock()
         self._loss: NodeLost | None = None  # the last one: work that is too wide since then asks for another node
@@ -256,8 +256,12 @@ class Allocation(AllocationPort):
         return dropped
 
     def _make_idle(self, nodes: list[str]) -> None:
-        idle = dict.fromkeys((*self._idle, *nodes))
-        self._idle = [node for node in self.lease.nodes if node in idle]
+        held = self.lease.nodes
+        if self._loss is None and len(self._idle) + len(nodes) == len(held):
+            self._idle = list(held)
+        else:
+            idle = dict.fromkeys((*self._idle, *nodes))
+            self._idle = [node for node in held if node in idle]
         self._keep_to_what_was_asked()
         self._notify()
         self.dispatch()
@@ -268,13 +272,19 @@ class Allocation(AllocationPort):
         started = -1
         while started != self._started:
             while not self.is_idle:
-                await self._changed.wait()
+                await self._wait_change()
             started = self._started
             await self._world.clock.sleep(for_s)
 
+    async def _wait_change(self) -> None:
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        await self._changed.wait()
+
     def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     # Giving back what is not used, while the job waits in line (`qloom.job.unused`)
 
@@ -422,7 +432,7 @@ class Allocation(AllocationPort):
             self.drop_spare(count - len(self._idle))
             if not any(runner.cancelling() for _work, runner in self._spare.values()):
                 break  # what is left has become required meanwhile
-            await self._changed.wait()
+            await self._wait_change()
         kept = max(0, len(self._idle) - count)
         nodes, self._idle = self._idle[kept:], self._idle[:kept]
         if nodes:
@@ -480,7 +490,7 @@ class Allocation(AllocationPort):
     async def _give_all(self) -> None:
         while not self.is_idle or self._replacing or self._returning:
             self.drop_spare(len(self._spare))
-            await self._changed.wait()
+            await self._wait_change()
         try:
             if self._parked is None:
                 if self.session is not None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from qloom.aio import run_to_end
@@ -15,7 +15,7 @@ from qloom.job.spare import SparePool
 from qloom.job.unused import UnusedRule
 from qloom.journal.events import Granted, QueuedAhead, Released, Requested, TaskEnded, TaskStarted, Withdrawn
 from qloom.journal.file import Recorder
-from qloom.model import Need, QpuHold, Work
+from qloom.model import Need, QpuHold, QuantumWork, Work
 from qloom.ports import Allocation as AllocationPort
 from qloom.ports import Cluster, Lease, Request, World
 
@@ -195,20 +195,21 @@ class JobCluster(Cluster):
     @property
     def session(self) -> Session | None:
         """The hold on a QPU that the job has now, in whichever allocation."""
-        held = [allocation.session for allocation in self.allocations if allocation.session is not None]
-        return held[0] if held else None
+        for allocation in self.allocations:
+            if allocation.session is not None:
+                return allocation.session
+        return None
 
-    @contextmanager
-    def uses_qpu(self, work: str) -> Iterator[None]:
+    def begin_quantum(self, work: QuantumWork) -> None:
         """A quantum task of the job is out."""
-        self.unused.runs(work)
+        self.unused.runs(work.id)
         self.quantum_out += 1
-        try:
-            yield
-        finally:
-            self.quantum_out -= 1
-            self.quantum_done_us = self.world.clock.now_us()
-            self.unused.look()
+
+    def end_quantum(self) -> None:
+        """A quantum task of the job has been answered, has failed or was cancelled."""
+        self.quantum_out -= 1
+        self.quantum_done_us = self.world.clock.now_us()
+        self.unused.look()
 
     def run(self, work: Work) -> asyncio.Future[Any]:
         """Take work on for whichever allocation first has enough idle nodes. Cancelling the future kills the task."""

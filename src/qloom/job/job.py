@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qloom.aio import finish, report_failure, run_to_end
+from qloom.aio import finish, gather_or_cancel, let_others_go_first, report_failure, run_to_end
 from qloom.errors import InputError, JobError, ProgramChanged, QuantumFailed
 from qloom.job.block import SharedHold
 from qloom.job.cluster import JobCluster
@@ -67,6 +67,7 @@ class Job:
         self._unrecorded: list[Called] = []  # new calls, until the replayed ones are known to match
         self._open_calls: dict[asyncio.Task[Any], None] = {}
         self._beginning: asyncio.Task[None] | None = None
+        self._is_ready = False  # it has begun, and all that the journal holds was asked for again
         self._hold: SharedHold[None] = SharedHold(strategy.quantum)
         self._reservation: SharedHold[None] = SharedHold(self._reserve)
         self._blocks: list[_Block] = []
@@ -192,35 +193,53 @@ class Job:
             ended.exception()  # a call that nobody awaits may fail in silence
 
     async def _classical(self, works: list[Work]) -> list[Any]:
-        known = {work.id: self._recall(work.id) for work in works if work.id in self._memory.results}
-        missing = [work for work in works if work.id not in known]
+        results = self._memory.results
+        missing = [work for work in works if work.id not in results] if results else works
+        known: dict[str, Any] = {}
         if missing:
-            with self._cluster.unused.wanted([work.id for work in missing]):
-                known |= await self._run(missing)
-        return [known[work.id] for work in works]
+            unused = self._cluster.unused
+            unused.want(missing)
+            try:
+                known = await self._run(missing)
+            finally:
+                unused.no_longer_want(missing)
+        return [known[work.id] if work.id in known else self._recall(work.id) for work in works]
 
     async def _run(self, missing: list[Work]) -> dict[str, Any]:
         """Have work done that the journal does not know; what was begun as spare work is waited for."""
-        await self._ready()
-        claimed = [(work, self._cluster.spare.claim(work)) for work in missing]
-        for work, run in claimed:
-            if run is not None:
+        if not self._is_ready:
+            await self._ready()
+        required: list[Work] = []
+        early: list[tuple[Work, asyncio.Future[Any]]] = []
+        for work in missing:
+            run = self._cluster.spare.claim(work)
+            if run is None:
+                required.append(work)
+            else:
+                early.append((work, run))
                 self._cluster.unused.runs(work.id)
                 self._recorder.record(Claimed(work=work.id))
-        required = [work for work, run in claimed if run is None]
-        spare = [self._spare_result(work, run) for work, run in claimed if run is not None]
+        if not early:
+            await let_others_go_first(1)
+            rest = await self._strategy.classical(required)
+            await let_others_go_first(3)
+            return {work.id: result for work, result in zip(required, rest, strict=True)}
+        spare = [self._spare_result(work, run) for work, run in early]
         firm = [self._strategy.classical(required)] if required else []
-        *early, rest = await _all_or_none([*spare, *firm]) if firm else [*await _all_or_none(spare), []]
-        early_works = [work for work, run in claimed if run is not None]
-        results = {work.id: result for work, result in zip(early_works, early, strict=True)}
-        return results | {work.id: result for work, result in zip(required, rest, strict=True)}
+        ended = await gather_or_cancel([*spare, *firm])
+        results = {work.id: result for (work, _), result in zip(early, ended, strict=False)}
+        return results | {work.id: result for work, result in zip(required, ended[-1] if firm else (), strict=True)}
 
     async def _spare_result(self, work: Work, run: asyncio.Future[Any]) -> Any:
         try:
             return await asyncio.shield(run)
         except SpareDropped:
-            with self._cluster.unused.wanted([work.id]):
+            unused = self._cluster.unused
+            unused.want([work])
+            try:
                 return (await self._strategy.classical([work]))[0]
+            finally:
+                unused.no_longer_want([work])
         except asyncio.CancelledError:
             self._cluster.spare.unclaim(work)
             raise
@@ -228,20 +247,29 @@ class Job:
     async def _quantum(self, work: QuantumWork, block: _Block | None) -> Any:
         if work.id in self._memory.results:
             return self._recall(work.id)
-        with self._cluster.unused.wanted([work.id]):
-            await self._ready()
+        unused = self._cluster.unused
+        unused.want([work])
+        try:
+            if not self._is_ready:
+                await self._ready()
             if block is not None:
                 await block.hold()
             async with self._hold.use():
                 return await self._qpu.run(work)
+        finally:
+            unused.no_longer_want([work])
 
     async def _candidate(self, work: QuantumWork, instead: Work, block: _Block | None) -> Any:
         """Both implementations give the same kind of answer; the journal says which one ran, and why."""
         for known in (work.id, instead.id):
             if known in self._memory.results:
                 return self._recall(known)
-        with self._cluster.unused.wanted([work.id]):
+        unused = self._cluster.unused
+        unused.want([work])
+        try:
             await self._ready()
+        finally:
+            unused.no_longer_want([work])
         reason = self._why_classical(work, instead)
         choice = "classical" if reason else "quantum"
         self._recorder.record(CandidateChosen(work=work.id, instead=instead.id, choice=choice, reason=reason or None))
@@ -278,6 +306,7 @@ class Job:
         if self._beginning is None:
             self._beginning = asyncio.ensure_future(self._strategy.begin())
         await asyncio.shield(self._beginning)
+        self._is_ready = self._matches()
 
     def _matches(self) -> bool:
         """Whether every call of the journal was made again."""
@@ -358,14 +387,3 @@ class _Block:
         if self._holding is not None:
             await finish(self._holding, cancel=not self._holding.done())
         await self._stack.aclose()
-
-
-async def _all_or_none(calls: list[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """Results of all, or the first failure after the others have been cancelled."""
-    runs = [asyncio.ensure_future(call) for call in calls]
-    try:
-        return await asyncio.gather(*runs)
-    finally:
-        for run in runs:
-            run.cancel()
-        await asyncio.gather(*runs, return_exceptions=True)

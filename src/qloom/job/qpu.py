@@ -29,8 +29,11 @@ class JobQpu:
             session = None
         payload = work.payload
         device = session.device if session else self._broker.choose(payload.device, payload.variables)
-        with self._cluster.uses_qpu(work.id):
+        self._cluster.begin_quantum(work)
+        try:
             return await self._broker.run(work, device, session, self._recorder)
+        finally:
+            self._cluster.end_quantum()
 
     @asynccontextmanager
     async def reserve(self) -> AsyncIterator[None]:

@@ -43,8 +43,7 @@ class SparePool:
 
     def take(self) -> Work | None:
         """The next piece to run on one idle node, if there is any."""
-        is_full = self.most is not None and self.running >= self.most
-        if is_full or not self._registered:
+        if not self._registered or (self.most is not None and self.running >= self.most):
             return None
         work = self._registered.pop(next(iter(self._registered)))
         self._running[work.id] = asyncio.get_running_loop().create_future()

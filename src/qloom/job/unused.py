@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
+from qloom.model import QuantumWork, Work
 from qloom.ports import PATIENCE_S, Clock, Request
 
 
@@ -49,18 +50,19 @@ class UnusedRule:
         self._in_line: dict[str, Request] = {}
         self._timer: tuple[int, Callable[[], None]] | None = None  # when it is due, and how to cancel it
 
-    @contextmanager
-    def wanted(self, works: Sequence[str]) -> Iterator[None]:
-        """The program waits for this work until the context ends."""
-        self._wanted.update(dict.fromkeys(works))
+    def want(self, works: Sequence[Work | QuantumWork]) -> None:
+        """The program waits for this work from now on."""
+        now_us = self._clock.now_us()
         for work in works:
-            self.waits(work)
-        try:
-            yield
-        finally:
-            for work in works:
-                self._wanted.pop(work, None)
-                self.runs(work)
+            self._wanted[work.id] = None
+            self._wanted_since_us[work.id] = now_us
+        self.look()
+
+    def no_longer_want(self, works: Sequence[Work | QuantumWork]) -> None:
+        """The program waits for this work no more."""
+        for work in works:
+            self._wanted.pop(work.id, None)
+            self._wanted_since_us.pop(work.id, None)
 
     def waits(self, work: str) -> None:
         """Nothing runs this work, or nothing does any more."""
@@ -85,6 +87,8 @@ class UnusedRule:
 
     def look(self) -> None:
         """Something has changed: see when the job will have to give something back."""
+        if not self._in_line or not self._wanted_since_us:
+            return
         due_us = min((due_us for due_us, _ in self._unused()), default=None)
         if due_us is None or (self._timer is not None and self._timer[0] <= due_us):
             return

@@ -20,7 +20,13 @@ EVENTS: dict[str, type[Event]] = {}  # by their names in a journal
 E = TypeVar("E", bound="Event")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def _frozen_to_readers(cls: type[E]) -> type[E]:
+    """A frozen dataclass to the type checker only: a job makes dozens, and frozen ones are slow to make."""
+    return dataclass(slots=True, kw_only=True, unsafe_hash=True)(cls)
+
+
+@_frozen_to_readers
 class Event:
     """One line of a journal. `job` is empty for events of the run as a whole."""
 
@@ -33,10 +39,10 @@ class Event:
 
     def stamp(self, n: int, at_us: int, job: str) -> None:
         """Set the place in a journal; only the journal may, and once."""
-        object.__setattr__(self, "n", n)
-        object.__setattr__(self, "at_us", at_us)
+        self.n = n  # type: ignore[misc]  # frozen to everybody else
+        self.at_us = at_us  # type: ignore[misc]
         if job:
-            object.__setattr__(self, "job", job)
+            self.job = job  # type: ignore[misc]
 
     @property
     def when_us(self) -> int:
@@ -60,7 +66,7 @@ class Event:
         return line
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_frozen_to_readers
 class EngineEvent(Event):
     """An event that an engine has a time of its own for, such as Slurm's StartTime."""
 
@@ -78,7 +84,7 @@ Record = Callable[[Event], None]  # for those who write events without knowing t
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def recorded(cls: type[E]) -> type[E]:
     """Make a class a kind of event, known in journals by its name in snake case or by its own `event`."""
-    made = dataclass(frozen=True, slots=True, kw_only=True)(cls)
+    made = _frozen_to_readers(cls)
     made.event = cls.event or re.sub(r"(?<!^)(?=[A-Z])", "_", made.__name__).lower()
     names = [one.name for one in fields(made) if one.name not in STAMP]
     made.own_fields = tuple(sorted(names, key=lambda name: name not in cls.__annotations__))  # inherited ones last
@@ -86,7 +92,7 @@ def recorded(cls: type[E]) -> type[E]:
     return made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_frozen_to_readers
 class UnknownEvent(Event):
     """An event that this version does not know; its line is kept as it is."""
 

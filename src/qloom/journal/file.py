@@ -53,7 +53,7 @@ class Journal:
         self._number += 1
         if self.events is not None:
             self.events.append(event)
-        if self._file is not None:
+        elif self._file is not None:
             durable = durable and self._durable
             if durable:
                 self.results.sync()

@@ -93,6 +93,8 @@ def spread(tasks: Sequence[Work], held: Allocation) -> Coroutine[Any, Any, list[
 
 async def results(runs: list[asyncio.Future[Any]]) -> list[Any]:
     """Wait for all; one failure ends the others."""
+    if len(runs) == 1:
+        return [await runs[0]]
     try:
         return await asyncio.gather(*runs)
     finally:

@@ -23,7 +23,8 @@ def compute_inline(task: Task) -> Any:
     assert function is not None  # noqa: S101  a task has a command or a function
     if getattr(function, "__closure__", None) or isinstance(function, types.MethodType):
         function = pickle.loads(_dumps(function))  # noqa: S301  what it holds is a worker's own, too
-    result = function(*_own(task.args), **_own(dict(task.kwargs)))
+    arguments = [item if type(item) in _IMMUTABLE else _own(item) for item in task.args]
+    result = function(*arguments, **_own(dict(task.kwargs))) if task.kwargs else function(*arguments)
     return result if type(result) in _IMMUTABLE else pickle.loads(_dumps(result))  # noqa: S301
 
 
@@ -34,7 +35,7 @@ def _own(value: Any) -> Any:
     if isinstance(value, Shared):
         return value.value
     if type(value) in (list, tuple):
-        return type(value)(_own(item) for item in value)
+        return type(value)([_own(item) for item in value])
     if type(value) is dict:
         return {key: _own(item) for key, item in value.items()}
     return pickle.loads(_dumps(value))  # noqa: S301  bytes that were made one line above

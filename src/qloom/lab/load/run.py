@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -25,7 +23,7 @@ from qloom.lab.schedulers.state import State
 from qloom.runs.assembly import assemble
 from qloom.site import Site
 from qloom.strategies import parse_strategy
-from qloom.worlds.virtual.loop import VirtualClock, run_virtual
+from qloom.worlds.virtual.loop import VirtualClock, rare_collections, run_virtual
 from qloom.worlds.virtual.world import VirtualWorld
 
 
@@ -116,7 +114,7 @@ def simulate(load: Load, jobs: list[LoadJob], follows: Follows) -> tuple[list[Jo
     coming = [] if follows else jobs
     background = Background(engine, list(partitions), coming, follows, load.failures, Random(f"{load.seed} failures"))
     hybrid = HybridJobs(load.site, load.strategy, load.options, load.seed)
-    with _rare_collections():
+    with rare_collections():
         if any(job.hybrid is not None for job in jobs):
             try:
                 _run_in_virtual_time(load.site, background, hybrid)
@@ -128,17 +126,6 @@ def simulate(load: Load, jobs: list[LoadJob], follows: Follows) -> tuple[list[Jo
     if state.running or state.waiting:
         raise JobError("the run is over and something is still held or asked for", hint="this is a bug in qloom")
     return background.records, hybrid
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """The garbage collector would walk all records again and again, and they hold no cycles."""
-    before = gc.get_threshold()
-    gc.set_threshold(200_000, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _run_in_virtual_time(site: Site, background: Background, hybrid: HybridJobs) -> None:

@@ -115,18 +115,21 @@ class VirtualWorld(World):
 
     async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Ran:
         """Let the time pass that a task takes, then compute or recall its result."""
-        owner, before_s = "" if self._overheads.warm_workers else lease.id, self._overheads.task_s
-        if any((owner, node) not in self._warm for node in nodes):
-            before_s += self._overheads.worker_start_s
-            await self._pass_time(self._overheads.worker_start_s)
-            self._warm.update(dict.fromkeys(((owner, node) for node in nodes), True))
+        overheads, faults = self._overheads, self.faults
+        before_s = overheads.task_s
+        if overheads.worker_start_s:
+            owner = "" if overheads.warm_workers else lease.id
+            if any((owner, node) not in self._warm for node in nodes):
+                before_s += overheads.worker_start_s
+                await self._pass_time(overheads.worker_start_s)
+                self._warm.update(dict.fromkeys(((owner, node) for node in nodes), True))
         seconds = self._seconds(work)
-        await self._work(lease, self._overheads.task_s + seconds)
-        if (work.job, work.id) not in self._failed_once and self.faults.hits(self.faults.node_rate, work):
+        await self._work(lease, overheads.task_s + seconds)
+        if faults.node_rate and (work.job, work.id) not in self._failed_once and faults.hits(faults.node_rate, work):
             self._failed_once[work.job, work.id] = True
             self._give_back(lease, [nodes[0]], qpu=False)
             raise NodeLost(f"task {work.task.name}: node {nodes[0]} failed (injected fault)")
-        if self.faults.hits(self.faults.task_rate, work):
+        if faults.task_rate and faults.hits(faults.task_rate, work):
             raise TaskFailed(f"task {work.task.name} was killed on {nodes[0]} (injected fault)")
         return Ran(self._result(work), seconds if before_s else None)
 
@@ -152,12 +155,15 @@ class VirtualWorld(World):
         if lease.id in self._lost:
             raise AllocationEnded(f"node {self._lost[lease.id]} was lost")
         if seconds > 0:
-            running = asyncio.ensure_future(self.clock.sleep(seconds))
-            self._working.setdefault(lease.id, []).append(running)
+            running = self.clock.sleep(seconds)
+            working = self._working.get(lease.id)
+            if working is None:
+                working = self._working[lease.id] = []
+            working.append(running)
             try:
                 await running
             finally:
-                self._working[lease.id].remove(running)
+                working.remove(running)
 
     @property
     def tasks_without_expectation(self) -> Sequence[str]:
