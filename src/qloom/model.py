@@ -34,7 +34,13 @@ class Need:
     qpu: QpuHold = QpuHold.TASK
 
 
-@dataclass(frozen=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def _frozen_to_readers(cls: type[R]) -> type[R]:
+    """A frozen dataclass to the type checker only: at run time a frozen one takes three times as long to make."""
+    return dataclass(slots=True, unsafe_hash=True)(cls)
+
+
+@_frozen_to_readers
 class Task:
     """One piece of classical work: a Python function with its arguments, or a command."""
 
@@ -263,12 +269,6 @@ class Sample:
 
     values: Mapping[Any, int]
     energy: float
-
-
-@dataclass_transform(frozen_default=True)
-def _frozen_to_readers(cls: type[R]) -> type[R]:
-    """A frozen dataclass to the type checker only: at run time a frozen one takes three times as long to make."""
-    return dataclass(slots=True, unsafe_hash=True)(cls)
 
 
 @_frozen_to_readers

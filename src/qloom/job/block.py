@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Generic, TypeVar
 
-from qloom.aio import finish
+from qloom.aio import finish, let_others_go_first
 
 T = TypeVar("T")
 
@@ -22,15 +22,19 @@ class SharedHold(Generic[T]):
         self._opened: asyncio.Future[T]
         self._unused: asyncio.Event
 
-    @asynccontextmanager
-    async def use(self) -> AsyncIterator[T]:
+    def use(self) -> AbstractAsyncContextManager[T]:
         """Wait until the hold is open, and keep it open for as long as this context lasts."""
+        hold = self._open_it()
+        return _nothing(hold) if isinstance(hold, nullcontext) else self._use(hold)
+
+    @asynccontextmanager
+    async def _use(self, hold: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
         while self._users == 0 and self._keeper is not None and not self._keeper.done():
             await asyncio.wait([self._keeper])  # the last users have left and it is being closed
         if self._users == 0:
             self._opened = asyncio.get_running_loop().create_future()
             self._unused = asyncio.Event()
-            self._keeper = asyncio.ensure_future(self._keep(self._opened, self._unused))
+            self._keeper = asyncio.ensure_future(self._keep(hold, self._opened, self._unused))
         keeper, opened, unused = self._keeper, self._opened, self._unused
         assert keeper is not None  # noqa: S101
         self._users += 1
@@ -48,7 +52,16 @@ class SharedHold(Generic[T]):
                 if not keeper.cancelled() and opened.done():
                     keeper.result()
 
-    async def _keep(self, opened: asyncio.Future[T], unused: asyncio.Event) -> None:
-        async with self._open_it() as held:
+    async def _keep(
+        self, hold: AbstractAsyncContextManager[T], opened: asyncio.Future[T], unused: asyncio.Event
+    ) -> None:
+        async with hold as held:
             opened.set_result(held)
             await unused.wait()
+
+
+@asynccontextmanager
+async def _nothing(hold: nullcontext[T]) -> AsyncIterator[T]:
+    """Nothing has to be kept, so no task has to keep it."""
+    await let_others_go_first(3)
+    yield hold.enter_result
