@@ -258,13 +258,13 @@ KNOWN: dict[Rule, dict[str, int]] = {
     tasks_without_owner: {
         "qloom.broker": 9,
         "qloom.devices": 7,
-        "qloom.job": 16,
+        "qloom.job": 15,
         "qloom.mpi": 2,
         "qloom.slurm": 1,
         "qloom.strategies": 7,
         "qloom.streamflow": 2,
         "qloom.testbed": 2,
-        "qloom.worlds": 11,
+        "qloom.worlds": 10,
     },
 }
 
