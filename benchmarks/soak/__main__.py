@@ -33,7 +33,7 @@ from benchmarks.soak.honest import Honest
 from benchmarks.soak.hostile import Hostile
 from benchmarks.soak.place import Place
 
-from qloom.broker.store.database import integrity
+from qloom.broker.store.schema import integrity
 from qloom.testbed import Testbed, TestbedSettings
 
 KILLED, WARMED = 0.55, 0.7  # parts of the time: until the last kill, until memory is read first

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qloom.broker.queue.promise import DeviceSpec
-from qloom.broker.shell import Broker
-from qloom.broker.store.records import Caller, Order
-from qloom.broker.store.store import Store
+from qloom.broker.service import BrokerService
+from qloom.broker.store.database import Database
+from qloom.broker.store.records import Caller, TaskRequest
 from qloom.device import Description, Status
 from qloom.errors import CannotTell, PayloadError, QuantumFailed, UnknownTask
 from qloom.model import Payload
@@ -131,8 +131,8 @@ class FakeDevice:
         self.closed.set()
 
 
-def order(body: Any = 1, seconds: float = 1.0, **more: Any) -> Order:
-    return Order(Payload("test", body, seconds=seconds), **more)
+def order(body: Any = 1, seconds: float = 1.0, **more: Any) -> TaskRequest:
+    return TaskRequest(Payload("test", body, seconds=seconds), **more)
 
 
 def run_virtual(main: Any) -> Any:
@@ -141,13 +141,14 @@ def run_virtual(main: Any) -> Any:
     return loop.run_until_complete(main(VirtualClock(loop)))
 
 
-def broker_on(devices: list[Any], path: Any, clock: Any, specs: Any = None, **options: Any) -> Broker:
+def broker_on(devices: list[Any], path: Any, clock: Any, specs: Any = None, **options: Any) -> BrokerService:
     names = [device.description for device in devices]
     specs = specs or [DeviceSpec(each.name, lanes=each.lanes) for each in names]
-    return Broker(devices, specs, path if isinstance(path, Store) else Store(path), clock, poll_s=0, **options)
+    database = path if isinstance(path, Database) else Database(path)
+    return BrokerService(devices, specs, database, clock, **{"poll_s": 0, **options})
 
 
-async def crash(broker: Broker) -> None:
+async def crash(broker: BrokerService) -> None:
     """As kill -9 does: nothing that is staged is written."""
-    broker.store._writes, broker.store._thens = [], []
+    broker.database._writes, broker.database._thens = [], []
     await broker.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qloom.broker.store.database import integrity
+from qloom.broker.store.schema import integrity
 from tests.broker.fakes import FakeDevice, Vendor, broker_on, run_virtual
 
 

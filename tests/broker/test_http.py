@@ -9,7 +9,7 @@ import logging
 import httpx
 import pytest
 
-from qloom.broker.api.feed import News
+from qloom.broker.feed import News
 from qloom.broker.queue.ledger import Project
 from tests.broker.web import form, service
 
@@ -156,7 +156,7 @@ def test_too_large_and_too_often(tmp_path):
             assert is_problem(often, 429, "TooManyRequests")
             assert often.headers["retry-after"] == "1"
             assert (await bob.get("/v1/queue")).status_code == 200
-            assert broker.live == {}
+            assert broker.registry.tasks == {}
 
     asyncio.run(main())
 
@@ -164,12 +164,12 @@ def test_too_large_and_too_often(tmp_path):
 def test_a_full_disk_is_507(tmp_path):
     async def main():
         async with service(tmp_path) as (broker, client, _app), client("ann") as ann:
-            pages = broker.store.row("PRAGMA page_count")[0]
-            broker.store._db.execute(f"PRAGMA max_page_count = {pages}")
+            pages = broker.database.row("PRAGMA page_count")[0]
+            broker.database._db.execute(f"PRAGMA max_page_count = {pages}")
             answers = [await ann.post("/v1/tasks", json=form("x" * 50_000)) for _ in range(3)]
             assert is_problem(answers[-1], 507, "StoreFull")
             assert "full" in answers[-1].json()["message"]
-            broker.store._db.execute("PRAGMA max_page_count = 100000")
+            broker.database._db.execute("PRAGMA max_page_count = 100000")
             assert (await ann.post("/v1/tasks", json=form())).status_code == 201
 
     asyncio.run(main())
@@ -193,10 +193,10 @@ async def test_metrics_have_no_jobs_in_them(broker, client, app):
 def test_events_reach_those_who_may_see_them(tmp_path):
     async def main():
         async with service(tmp_path) as (broker, client, _app), client("ann") as ann:
-            from qloom.broker.api.http import _stream
+            from qloom.broker.feed import stream_events
             from tests.broker.fakes import ANN, BOB
 
-            own, foreign = _stream(broker.feed, ANN), _stream(broker.feed, BOB)
+            own, foreign = stream_events(broker.feed, ANN), stream_events(broker.feed, BOB)
             assert (await anext(own)).startswith(":")
             assert (await anext(foreign)).startswith(":")
             await ann.post("/v1/tasks", json=form())
@@ -207,7 +207,7 @@ def test_events_reach_those_who_may_see_them(tmp_path):
                 ids.append(id.removeprefix("id: "))
                 states.append(json.loads(data.removeprefix("data: "))["state"])
             assert states == ["queued", "preparing", "executing", "done"]
-            resumed = _stream(broker.feed, ANN, ids[1])
+            resumed = stream_events(broker.feed, ANN, ids[1])
             await anext(resumed)
             again = [await anext(resumed), await anext(resumed)]
             assert [event.split("\n")[0] for event in again] == [f"id: {ids[2]}", f"id: {ids[3]}"]
@@ -221,13 +221,13 @@ def test_events_reach_those_who_may_see_them(tmp_path):
 
 @pytest.mark.parametrize("last", ["{life}-3", "0-5", "{life}-99999", "nonsense", "{life}-²"])
 def test_a_listener_is_told_if_something_is_gone(last):
-    from qloom.broker.api.feed import KEPT, Feed
+    from qloom.broker.feed import KEPT, EventFeed
     from tests.broker.fakes import ANN, BOB
 
     async def main():
-        feed = Feed("ab")
+        feed = EventFeed("ab")
         for number in range(KEPT + 5):
-            feed.tell(News(event := {"event": "task", "number": number}, "physics", "amy", event))
+            feed.publish(News(event := {"event": "task", "number": number}, "physics", "amy", event))
         queue = feed.listen(ANN, last.format(life="ab")).queue
         told = [queue.get_nowait() for _ in range(queue.qsize())]
         assert told[0][1].event["event"] == "missed"
@@ -242,13 +242,13 @@ def test_a_listener_is_told_if_something_is_gone(last):
 
 def test_a_listener_that_does_not_listen_is_cut_off(tmp_path):
     async def main():
-        from qloom.broker.api.feed import BACKLOG
+        from qloom.broker.feed import BACKLOG
         from tests.broker.fakes import ANN
 
         async with service(tmp_path) as (broker, _client, _app):
             queue = broker.feed.listen(ANN).queue
             for _ in range(BACKLOG + 10):
-                broker.feed.tell(News({"event": "device"}))
+                broker.feed.publish(News({"event": "device"}))
             assert queue.qsize() == BACKLOG + 1
             assert broker.feed._listeners == {}
 

@@ -7,8 +7,16 @@ import asyncio
 import pytest
 
 from qloom.broker.queue.core import QueueCore
-from qloom.broker.queue.events import Advanced, Cancelled, Finished, SessionRequested, Start, Submitted
+from qloom.broker.queue.events import (
+    SessionRequested,
+    StartTask,
+    TaskAdvanced,
+    TaskCancelled,
+    TaskFinished,
+    TaskSubmitted,
+)
 from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.task import QuantumTask
 from qloom.errors import Refused
 from qloom.model import QpuHold
 from tests.broker.fakes import ANN, BOB, ROOT, FakeDevice, Vendor, broker_on, crash, order, run_virtual
@@ -59,63 +67,63 @@ def on_a_device(test):
 @on_a_device
 async def test_in_a_whole_device_only_its_own_tasks_are_before_one(start, clock):
     broker = await start()
-    outside = await broker.submit(BOB, order(0, seconds=10.0))
-    await broker.wait(BOB, outside["id"])
-    whole = (await broker.open_session(ANN, "q", QpuHold.WHOLE))["id"]
-    await broker.submit(BOB, order(0, seconds=10.0))  # waits until the device is given back
-    await broker.submit(ANN, order(1, seconds=60.0, session=whole, max_wait_s=0.0))
+    outside = await broker.tasks.submit(BOB, order(0, seconds=10.0))
+    await broker.tasks.wait(BOB, outside["id"])
+    whole = (await broker.sessions.open(ANN, "q", QpuHold.WHOLE))["id"]
+    await broker.tasks.submit(BOB, order(0, seconds=10.0))  # waits until the device is given back
+    await broker.tasks.submit(ANN, order(1, seconds=60.0, session=whole, max_wait_s=0.0))
     with pytest.raises(Refused, match="in about 60 s, not within 10 s"):
-        await broker.submit(ANN, order(2, session=whole, max_wait_s=10.0))
-    fits = await broker.submit(ANN, order(3, session=whole, max_wait_s=61.0))
-    assert (await broker.wait(ANN, fits["id"]))["state"] == "done"
+        await broker.tasks.submit(ANN, order(2, session=whole, max_wait_s=10.0))
+    fits = await broker.tasks.submit(ANN, order(3, session=whole, max_wait_s=61.0))
+    assert (await broker.tasks.wait(ANN, fits["id"]))["state"] == "done"
     await broker.close()
 
 
 @on_a_device
 async def test_more_shares_wait_for_a_task_that_was_promised_less(start, clock):
     broker = await start()
-    ann, bob = [(await broker.open_session(who, "q", QpuHold.SHARE))["id"] for who in (ANN, BOB)]
-    await broker.submit(BOB, order(seconds=10.0, session=bob))
-    await broker.submit(ANN, order(seconds=10.0, session=ann))
-    limited = await broker.submit(ANN, order(seconds=10.0, session=ann, max_wait_s=30.0))  # 10 + 10 + 10
-    assert (await broker.set_shares(ROOT, "q", 4))["promised_wait_s"] == 30.0
-    more = [(await broker.open_session(BOB, "q", QpuHold.SHARE))["id"] for _ in range(2)]
+    ann, bob = [(await broker.sessions.open(who, "q", QpuHold.SHARE))["id"] for who in (ANN, BOB)]
+    await broker.tasks.submit(BOB, order(seconds=10.0, session=bob))
+    await broker.tasks.submit(ANN, order(seconds=10.0, session=ann))
+    limited = await broker.tasks.submit(ANN, order(seconds=10.0, session=ann, max_wait_s=30.0))  # 10 + 10 + 10
+    assert (await broker.devices.set_shares(ROOT, "q", 4))["promised_wait_s"] == 30.0
+    more = [(await broker.sessions.open(BOB, "q", QpuHold.SHARE))["id"] for _ in range(2)]
     await crash(broker)
     broker = await start()
     for session in (bob, *more):
-        await broker.submit(BOB, order(seconds=10.0, session=session))
-    assert [broker.session(BOB, session)["state"] for session in more] == ["waiting", "waiting"]
-    assert (await broker.wait(ANN, limited["id"]))["state"] == "done"
+        await broker.tasks.submit(BOB, order(seconds=10.0, session=session))
+    assert [broker.sessions.view(BOB, session)["state"] for session in more] == ["waiting", "waiting"]
+    assert (await broker.tasks.wait(ANN, limited["id"]))["state"] == "done"
     for session in more:
-        assert (await broker.wait_open(BOB, session, within_s=60.0))["state"] == "open"
+        assert (await broker.sessions.wait_open(BOB, session, within_s=60.0))["state"] == "open"
     await broker.close()
 
 
 @on_a_device
 async def test_fewer_shares_promise_what_the_open_sessions_allow(start, clock):
     broker = await start()
-    sessions = [(await broker.open_session(ANN, "q", QpuHold.SHARE))["id"] for _ in range(2)]
-    assert (await broker.set_shares(ROOT, "q", 1))["promised_wait_s"] == 10.0, "two are open"
+    sessions = [(await broker.sessions.open(ANN, "q", QpuHold.SHARE))["id"] for _ in range(2)]
+    assert (await broker.devices.set_shares(ROOT, "q", 1))["promised_wait_s"] == 10.0, "two are open"
     with pytest.raises(Refused, match="within 10 s, not within 5 s"):
-        await broker.submit(ANN, order(session=sessions[0], max_wait_s=5.0))
-    await broker.close_session(ANN, sessions[1])
-    assert broker.device("q")["promised_wait_s"] == 0.0
+        await broker.tasks.submit(ANN, order(session=sessions[0], max_wait_s=5.0))
+    await broker.sessions.close(ANN, sessions[1])
+    assert broker.devices.view("q")["promised_wait_s"] == 0.0
     await broker.close()
 
 
 @on_a_device
 async def test_a_share_is_free_once_its_task_has_left_the_device(start, clock):
     broker = await start()
-    broker.devices["q"].stop = lambda id: asyncio.sleep(0)  # it cannot stop anything
-    closing, other = [(await broker.open_session(BOB, "q", QpuHold.SHARE))["id"] for _ in range(2)]
-    await broker.submit(BOB, order(seconds=10.0, session=closing))
-    await broker.submit(BOB, order(seconds=10.0, session=other))
-    await broker.close_session(BOB, closing)
-    late = (await broker.open_session(ANN, "q", QpuHold.SHARE))["id"]
-    assert broker.session(ANN, late)["state"] == "waiting"
-    await broker.wait_open(ANN, late)
-    task = await broker.submit(ANN, order(seconds=1.0, session=late, max_wait_s=10.0))
-    assert (await broker.wait(ANN, task["id"]))["state"] == "done"
+    broker._devices["q"].stop = lambda id: asyncio.sleep(0)  # it cannot stop anything
+    closing, other = [(await broker.sessions.open(BOB, "q", QpuHold.SHARE))["id"] for _ in range(2)]
+    await broker.tasks.submit(BOB, order(seconds=10.0, session=closing))
+    await broker.tasks.submit(BOB, order(seconds=10.0, session=other))
+    await broker.sessions.close(BOB, closing)
+    late = (await broker.sessions.open(ANN, "q", QpuHold.SHARE))["id"]
+    assert broker.sessions.view(ANN, late)["state"] == "waiting"
+    await broker.sessions.wait_open(ANN, late)
+    task = await broker.tasks.submit(ANN, order(seconds=1.0, session=late, max_wait_s=10.0))
+    assert (await broker.tasks.wait(ANN, task["id"]))["state"] == "done"
     await broker.close()
 
 
@@ -123,15 +131,15 @@ async def test_a_share_is_free_once_its_task_has_left_the_device(start, clock):
 async def test_after_a_restart_nobody_goes_twice_before_a_task_that_waits(start, clock):
     broker = await start(shares=3)
     await clock.sleep(1.0)
-    a, b, c = [(await broker.open_session(ANN, "q", QpuHold.SHARE))["id"] for _ in range(3)]
-    await broker.submit(ANN, order("a1", seconds=10.0, session=a))
-    await broker.submit(ANN, order("a2", seconds=10.0, session=a))
-    await broker.submit(ANN, order("c1", seconds=10.0, session=c))
-    task = await broker.submit(ANN, order("b1", seconds=10.0, session=b, max_wait_s=20.0))  # for a1 and c1
+    a, b, c = [(await broker.sessions.open(ANN, "q", QpuHold.SHARE))["id"] for _ in range(3)]
+    await broker.tasks.submit(ANN, order("a1", seconds=10.0, session=a))
+    await broker.tasks.submit(ANN, order("a2", seconds=10.0, session=a))
+    await broker.tasks.submit(ANN, order("c1", seconds=10.0, session=c))
+    task = await broker.tasks.submit(ANN, order("b1", seconds=10.0, session=b, max_wait_s=20.0))  # for a1 and c1
     await clock.sleep(12.0)  # c1 runs, and a2 waits behind b1
     await crash(broker)
     broker = await start(shares=3)
-    assert (await broker.wait(ANN, task["id"]))["state"] == "done"
+    assert (await broker.tasks.wait(ANN, task["id"]))["state"] == "done"
     await broker.close()
 
 
@@ -139,19 +147,19 @@ async def test_after_a_restart_nobody_goes_twice_before_a_task_that_waits(start,
 async def test_after_a_restart_a_session_that_came_later_does_not_go_before_a_task_that_waits(start, clock):
     broker = await start(shares=3)
     await clock.sleep(1.0)
-    a, b, c = [(await broker.open_session(ANN, "q", QpuHold.SHARE))["id"] for _ in range(3)]
-    await broker.submit(ANN, order("b1", seconds=1.0, session=b))
+    a, b, c = [(await broker.sessions.open(ANN, "q", QpuHold.SHARE))["id"] for _ in range(3)]
+    await broker.tasks.submit(ANN, order("b1", seconds=1.0, session=b))
     await clock.sleep(2.0)
-    await broker.submit(ANN, order("a1", seconds=10.0, session=a))
-    await broker.submit(ANN, order("c1", seconds=10.0, session=c))
-    task = await broker.submit(ANN, order("b2", seconds=10.0, session=b, max_wait_s=20.0))  # for a1 and c1
+    await broker.tasks.submit(ANN, order("a1", seconds=10.0, session=a))
+    await broker.tasks.submit(ANN, order("c1", seconds=10.0, session=c))
+    task = await broker.tasks.submit(ANN, order("b2", seconds=10.0, session=b, max_wait_s=20.0))  # for a1 and c1
     await clock.sleep(11.0)  # c1 runs
-    await broker.close_session(ANN, a)
-    late = (await broker.open_session(BOB, "q", QpuHold.SHARE))["id"]
-    await broker.submit(BOB, order("d1", seconds=10.0, session=late))
+    await broker.sessions.close(ANN, a)
+    late = (await broker.sessions.open(BOB, "q", QpuHold.SHARE))["id"]
+    await broker.tasks.submit(BOB, order("d1", seconds=10.0, session=late))
     await crash(broker)
     broker = await start(shares=3)
-    assert (await broker.wait(ANN, task["id"]))["state"] == "done"
+    assert (await broker.tasks.wait(ANN, task["id"]))["state"] == "done"
     await broker.close()
 
 
@@ -159,18 +167,18 @@ async def test_after_a_restart_a_session_that_came_later_does_not_go_before_a_ta
 async def test_a_restart_in_the_middle_of_a_wait_does_not_let_more_sessions_in(start, clock):
     """How long the task before it has run already is not known then, and need not be."""
     broker = await start(shares=1)
-    ann = (await broker.open_session(ANN, "q", QpuHold.SHARE))["id"]
-    await broker.submit(ANN, order(seconds=10.0, session=ann))
-    limited = await broker.submit(ANN, order(seconds=10.0, session=ann, max_wait_s=10.0))
+    ann = (await broker.sessions.open(ANN, "q", QpuHold.SHARE))["id"]
+    await broker.tasks.submit(ANN, order(seconds=10.0, session=ann))
+    limited = await broker.tasks.submit(ANN, order(seconds=10.0, session=ann, max_wait_s=10.0))
     await clock.sleep(6.0)
     await crash(broker)
     broker = await start(shares=1)
-    await broker.set_shares(ROOT, "q", 2)
-    bob = (await broker.open_session(BOB, "q", QpuHold.SHARE))["id"]
-    await broker.submit(BOB, order(seconds=10.0, session=bob))
-    assert broker.session(BOB, bob)["state"] == "waiting"
-    assert (await broker.wait(ANN, limited["id"]))["state"] == "done"
-    assert (await broker.wait_open(BOB, bob, within_s=60.0))["state"] == "open"
+    await broker.devices.set_shares(ROOT, "q", 2)
+    bob = (await broker.sessions.open(BOB, "q", QpuHold.SHARE))["id"]
+    await broker.tasks.submit(BOB, order(seconds=10.0, session=bob))
+    assert broker.sessions.view(BOB, bob)["state"] == "waiting"
+    assert (await broker.tasks.wait(ANN, limited["id"]))["state"] == "done"
+    assert (await broker.sessions.wait_open(BOB, bob, within_s=60.0))["state"] == "open"
     await broker.close()
 
 
@@ -179,12 +187,12 @@ def test_a_task_that_is_tried_again_does_not_lengthen_its_turn():
     core = QueueCore([DeviceSpec("q", shares=2, outside_limit=0, longest_s=10.0, retries=1)])
     for session in ("a", "b"):
         core.handle(SessionRequested(session, "q", QpuHold.SHARE))
-    core.handle(Submitted("a1", "q", "a", 0.01, time_limit_s=10.0, set_up="x"))
-    core.handle(Submitted("b1", "q", "b", 10.0))
-    core.handle(Advanced("a1", "executing"))
-    core.handle(Submitted("a2", "q", "a", 1.0, set_up="y"))
-    core.handle(Submitted("a3", "q", "a", 9.9, time_limit_s=9.9, set_up="x"))
-    core.handle(Cancelled("a2"))
-    assert core.handle(Finished("a1", fault=True), 10_000_000) == [Start("a1", "q")]
-    core.handle(Advanced("a1", "executing"), 10_000_000)
-    assert Start("b1", "q") in core.handle(Finished("a1"), 10_100_000)
+    core.handle(TaskSubmitted(QuantumTask("a1", "q", "a", 0.01, time_limit_s=10.0, set_up="x")))
+    core.handle(TaskSubmitted(QuantumTask("b1", "q", "b", 10.0)))
+    core.handle(TaskAdvanced("a1", "executing"))
+    core.handle(TaskSubmitted(QuantumTask("a2", "q", "a", 1.0, set_up="y")))
+    core.handle(TaskSubmitted(QuantumTask("a3", "q", "a", 9.9, time_limit_s=9.9, set_up="x")))
+    core.handle(TaskCancelled("a2"))
+    assert core.handle(TaskFinished("a1", fault=True), 10_000_000) == [StartTask("a1", "q")]
+    core.handle(TaskAdvanced("a1", "executing"), 10_000_000)
+    assert StartTask("b1", "q") in core.handle(TaskFinished("a1"), 10_100_000)

@@ -32,7 +32,7 @@ async def in_order(tmp_path, policy, submissions, projects=()):
             await root.post("/v1/devices/q/resume")
             for user, task in tasks:
                 assert (await user.get(f"/v1/tasks/{task}/result?wait=30")).json()["state"] == "done"
-        return list(broker.devices["q"].vendor.runs)
+        return list(broker._devices["q"].vendor.runs)
 
 
 def test_fair_gives_each_project_its_share_over_http(tmp_path):
@@ -62,17 +62,17 @@ def test_every_attempt_that_used_the_device_is_charged(tmp_path):
         options = {"specs": [DeviceSpec("q", retries=2)], "projects": [Project("physics", budget_s=40.0)]}
         broker = broker_on([Billed(vendor)], tmp_path / "s.db", clock, **options)
         await broker.start()
-        task = await broker.submit(ANN, order(seconds=10.0))
+        task = await broker.tasks.submit(ANN, order(seconds=10.0))
         await clock.sleep(15.0)  # the second attempt runs
         await crash(broker)
         broker = broker_on([Billed(vendor)], tmp_path / "s.db", clock, **options)
         await broker.start()
-        view = await broker.wait(ANN, task["id"])
+        view = await broker.tasks.wait(ANN, task["id"])
         assert (view["state"], view["attempts"], view["billed_s"]) == ("failed", 3, 30.0)
         assert broker.core.ledger.used_s == {"physics": 30.0}
         assert broker.core.ledger.usage.of("physics") == pytest.approx(30.0, rel=1e-3)
         with pytest.raises(Refused, match=r"10\.0 QPU-seconds left of 40"):
-            await broker.submit(ANN, order(seconds=11.0))
+            await broker.tasks.submit(ANN, order(seconds=11.0))
         await broker.close()
 
     run_virtual(main)
@@ -88,9 +88,11 @@ def test_a_device_does_not_wait_while_an_answer_is_fetched(tmp_path):
         vendor = Vendor(clock)
         broker = broker_on([Slow(vendor, emulated=False)], tmp_path / "s.db", clock)
         await broker.start()
-        session = await broker.open_session(ANN, "q", QpuHold.SHARE)
-        tasks = [await broker.submit(ANN, order(n, 1.0, session=session["id"] if n > 1 else None)) for n in range(4)]
-        views = [await broker.wait(ANN, task["id"]) for task in tasks]
+        session = await broker.sessions.open(ANN, "q", QpuHold.SHARE)
+        tasks = [
+            await broker.tasks.submit(ANN, order(n, 1.0, session=session["id"] if n > 1 else None)) for n in range(4)
+        ]
+        views = [await broker.tasks.wait(ANN, task["id"]) for task in tasks]
         assert {view["state"] for view in views} == {"done"}
         assert sorted(vendor.ends_us.values()) == [1_000_000, 2_000_000, 3_000_000, 4_000_000]
         assert [json.loads(view["result"]) for view in views] == [{"echo": n} for n in range(4)]
@@ -112,10 +114,10 @@ def test_the_limit_on_execution_may_be_longer_than_what_is_admitted(tmp_path):
         assert spec.promised_wait_s() == 3 * 12.0
         broker = broker_on([device], tmp_path / "s.db", clock, [spec])
         await broker.start()
-        fine = await broker.submit(ANN, order(1, seconds=10.0))  # nine were expected, and ten it takes
-        assert (await broker.wait(ANN, fine["id"]))["state"] == "done"
+        fine = await broker.tasks.submit(ANN, order(1, seconds=10.0))  # nine were expected, and ten it takes
+        assert (await broker.tasks.wait(ANN, fine["id"]))["state"] == "done"
         with pytest.raises(Refused, match="longer than QPU q admits"):
-            await broker.submit(ANN, order(2, seconds=10.1))
+            await broker.tasks.submit(ANN, order(2, seconds=10.1))
         await broker.close()
 
     run_virtual(main)

@@ -15,8 +15,8 @@ import qloom
 from qloom import qubo
 from qloom.broker.client.sync import SyncBrokerClient
 from qloom.broker.problems import NoBroker
-from qloom.broker.store.database import integrity
-from qloom.broker.store.store import Store
+from qloom.broker.store.database import Database
+from qloom.broker.store.schema import integrity
 from qloom.errors import InputError, JournalError, PayloadError, TaskFailed
 from qloom.journal import home
 from qloom.journal.file import read_events
@@ -229,7 +229,7 @@ def test_a_broker_that_is_killed_in_the_middle_is_waited_for(tmp_path, strategy)
         assert nothing_is_left(client)
     assert service.stop() == 0
     assert integrity(service.store) == []
-    store = Store(service.store)
+    store = Database(service.store)
     [count] = store.row("SELECT count(*) FROM tasks")
     store.close()
     assert count == 3 + 1, "no task was accepted twice"

@@ -7,13 +7,14 @@ import json
 import os
 import random
 import uuid
+from operator import attrgetter
 
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as some
 
 from qloom.broker.queue.promise import DeviceSpec
-from qloom.broker.store.database import integrity
-from qloom.broker.store.store import Store
+from qloom.broker.store.database import Database
+from qloom.broker.store.schema import integrity
 from qloom.errors import QloomError
 from qloom.model import QpuHold
 from tests.broker.fakes import ANN, FakeDevice, Vendor, broker_on, crash, order, run_virtual
@@ -38,20 +39,22 @@ class Client:
         await self.place.clock.sleep(self.pause_s)
         session = None
         if self.wants_session:
-            session = (await self.ask("open_session", "q", QpuHold.SHARE, key=f"s{self.body}"))["id"]
-        task = (await self.ask("submit", order(self.body, self.seconds, key=f"k{self.body}", session=session)))["id"]
+            session = (await self.ask("sessions.open", "q", QpuHold.SHARE, key=f"s{self.body}"))["id"]
+        task = (await self.ask("tasks.submit", order(self.body, self.seconds, key=f"k{self.body}", session=session)))[
+            "id"
+        ]
         self.place.told[task] = ""
         if self.cancels:
-            await self.ask("cancel", task)
-        self.answers.append(await self.ask("wait", task))
+            await self.ask("tasks.cancel", task)
+        self.answers.append(await self.ask("tasks.wait", task))
         self.place.told[task] = self.answers[-1]["state"]
         if session is not None:
-            await self.ask("close_session", session)
+            await self.ask("sessions.close", session)
 
     async def ask(self, call: str, *args, **more):
         while True:
             broker = await self.place.up()
-            work = asyncio.ensure_future(getattr(broker, call)(ANN, *args, **more))
+            work = asyncio.ensure_future(attrgetter(call)(broker)(ANN, *args, **more))
             down = asyncio.ensure_future(self.place.down.wait())
             await asyncio.wait([work, down], return_when=asyncio.FIRST_COMPLETED)
             down.cancel()
@@ -61,7 +64,7 @@ class Client:
             await asyncio.wait([work])
 
 
-class SlowStore(Store):
+class SlowDatabase(Database):
     """A disk that takes its time, so that a crash can come between staging and committing."""
 
     def __init__(self, path, dice: random.Random) -> None:
@@ -94,7 +97,7 @@ class Place:
         if event["event"] == "task" and event["state"] == "executing":
             self.executing.add((event["id"], event["attempts"]))
 
-    def require_what_was_told(self, store: Store) -> None:
+    def require_what_was_told(self, store: Database) -> None:
         """Whatever anybody was told before the crash is in the store."""
         for task, state in self.told.items():
             row = store.row("SELECT state FROM tasks WHERE id = ?", task)
@@ -105,7 +108,7 @@ class Place:
             assert row["device_id"] is not None, "a task executes, and its id on the device is not known"
 
     async def start(self) -> None:
-        store = SlowStore(self.path, self.dice)
+        store = SlowDatabase(self.path, self.dice)
         self.require_what_was_told(store)
         device = FakeDevice(self.vendor, lanes=self.spec.lanes, start_s=0.2, **self.device)
         self.broker = broker_on([device], store, self.clock, [self.spec])
@@ -121,10 +124,10 @@ class Place:
     async def kill(self) -> None:
         self.ready.clear()
         self.down.set()
-        for task in self.broker.live.values():  # as anybody could have seen it
+        for task in self.broker.registry.tasks.values():  # as anybody could have seen it
             if task.state == "executing" and not task.over:
                 self.executing.add((task.id, task.attempts))
-        self.broker.store.dead = True
+        self.broker.database.dead = True
         await crash(self.broker)
 
 
@@ -174,8 +177,8 @@ def test_nothing_is_lost_and_nothing_runs_twice(tmp_path, seed, clients, crashes
                 assert excuse or (fault_rate and answer["attempts"] == 4), answer
             assert vendor.runs.get(client.body, 0) <= 1
             assert answer["state"] != "done" or vendor.runs[client.body] == 1
-        assert place.broker.live == {}
-        assert place.broker.sessions == {}
+        assert place.broker.registry.tasks == {}
+        assert place.broker.registry.sessions == {}
         assert place.broker.core.is_idle()
         await place.broker.close()
 
@@ -190,18 +193,18 @@ def test_a_task_does_not_execute_before_its_id_on_the_device_is_durable(tmp_path
     async def main(clock):
         broker = broker_on([FakeDevice(Vendor(clock))], tmp_path / "s.db", clock)
         await broker.start()
-        task = await broker.submit(ANN, order(seconds=1.0))
+        task = await broker.tasks.submit(ANN, order(seconds=1.0))
         seen = []
 
-        def look(writes, commit=broker.store._commit):
+        def look(writes, commit=broker.database._commit):
             if any("SET device_id" in sql for _, sql, _ in writes):
-                seen.append(broker.status(ANN, task["id"])["state"])
+                seen.append(broker.tasks.status(ANN, task["id"])["state"])
             commit(writes)
 
-        broker.store._commit = look
-        assert (await broker.wait_begun(ANN, task["id"]))["state"] == "executing"
+        broker.database._commit = look
+        assert (await broker.tasks.wait_begun(ANN, task["id"]))["state"] == "executing"
         assert seen == ["preparing"]
-        assert (await broker.wait(ANN, task["id"]))["state"] == "done"
+        assert (await broker.tasks.wait(ANN, task["id"]))["state"] == "done"
         await broker.close()
 
     run_virtual(main)

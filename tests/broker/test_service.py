@@ -20,7 +20,7 @@ from qloom.broker.auth.tokens import Tokens
 from qloom.broker.client.client import BrokerClient
 from qloom.broker.client.sync import SyncBrokerClient
 from qloom.broker.problems import NoBroker, NotFound, StoreFull, Unauthenticated
-from qloom.broker.store.database import integrity
+from qloom.broker.store.schema import integrity
 from qloom.errors import InputError, QuantumFailed
 from tests.broker.processes import ROOT, Service
 

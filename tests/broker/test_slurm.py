@@ -18,8 +18,8 @@ from qloom.broker.config import config_from
 from qloom.broker.problems import Forbidden, Unavailable
 from qloom.broker.queue.promise import DeviceSpec
 from qloom.broker.slurm import Account, SlurmSite, read_accounts, read_holdings
+from qloom.broker.store.database import Database
 from qloom.broker.store.records import Caller
-from qloom.broker.store.store import Store
 from qloom.errors import InputError, Refused
 from qloom.model import QpuHold
 from tests.broker.fakes import FakeDevice, Vendor, broker_on
@@ -144,20 +144,20 @@ def test_a_session_holds_no_more_than_the_job_was_given(site, tmp_path):
     async def main():
         broker = await _broker(tmp_path, slurm=site)
         with pytest.raises(Refused, match="needs a Slurm job"):
-            await broker.open_session(WHO, "q", QpuHold.SHARE)
-        first = await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2", key="k")
-        again = await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2", key="k")
+            await broker.sessions.open(WHO, "q", QpuHold.SHARE)
+        first = await broker.sessions.open(WHO, "q", QpuHold.SHARE, slurm_job="2", key="k")
+        again = await broker.sessions.open(WHO, "q", QpuHold.SHARE, slurm_job="2", key="k")
         assert first["id"] == again["id"]
         with pytest.raises(Refused, match="job 2 holds 1 shares of QPU q, and its sessions here would hold 2"):
-            await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2")
-        await broker.close_session(WHO, first["id"])
-        whole = await broker.open_session(WHO, "q", QpuHold.WHOLE, slurm_job="1")
-        assert whole["state"] == "open" or (await broker.wait_open(WHO, whole["id"]))["state"] == "open"
-        await broker.close_session(WHO, whole["id"])
-        twice = [broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2", key="same") for _ in range(2)]
+            await broker.sessions.open(WHO, "q", QpuHold.SHARE, slurm_job="2")
+        await broker.sessions.close(WHO, first["id"])
+        whole = await broker.sessions.open(WHO, "q", QpuHold.WHOLE, slurm_job="1")
+        assert whole["state"] == "open" or (await broker.sessions.wait_open(WHO, whole["id"]))["state"] == "open"
+        await broker.sessions.close(WHO, whole["id"])
+        twice = [broker.sessions.open(WHO, "q", QpuHold.SHARE, slurm_job="2", key="same") for _ in range(2)]
         one, other = await asyncio.gather(*twice)
         assert one["id"] == other["id"]
-        at_once = [broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="1") for _ in range(3)]
+        at_once = [broker.sessions.open(WHO, "q", QpuHold.SHARE, slurm_job="1") for _ in range(3)]
         came = await asyncio.gather(*at_once, return_exceptions=True)
         assert [isinstance(each, Refused) for each in came].count(True) == 1  # two shares, three wishes
         await broker.close()
@@ -168,9 +168,9 @@ def test_a_session_holds_no_more_than_the_job_was_given(site, tmp_path):
 def test_a_session_is_on_the_qpu_that_the_job_was_given(site, tmp_path):
     async def main():
         broker = await _broker(tmp_path, ("helmi", "atoms"), slurm=site)
-        await broker.open_session(WHO, "helmi", QpuHold.SHARE, slurm_job="7")
+        await broker.sessions.open(WHO, "helmi", QpuHold.SHARE, slurm_job="7")
         with pytest.raises(Refused, match="job 7 holds 0 shares of QPU atoms, and its sessions here would hold 1"):
-            await broker.open_session(WHO, "atoms", QpuHold.SHARE, slurm_job="7")
+            await broker.sessions.open(WHO, "atoms", QpuHold.SHARE, slurm_job="7")
         await broker.close()
 
     asyncio.run(main())
@@ -184,22 +184,22 @@ def _asked(tmp_path):
 def test_a_session_ends_with_the_share_of_its_job(site, tmp_path):
     async def main():
         broker = await _broker(tmp_path, slurm=site)
-        await broker.check_jobs()
+        await broker.slurm_shares.check()
         assert _asked(tmp_path) == []  # nothing to ask
-        one = await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="1")
-        other = await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2")
-        await broker.check_jobs()
+        one = await broker.sessions.open(WHO, "q", QpuHold.SHARE, slurm_job="1")
+        other = await broker.sessions.open(WHO, "q", QpuHold.SHARE, slurm_job="2")
+        await broker.slurm_shares.check()
         assert _asked(tmp_path) == ["1", "2", "1,2"]  # one question for all
-        assert len(broker.sessions) == 2
+        assert len(broker.registry.sessions) == 2
         (tmp_path / "job-2").write_text(SQUEUE["2"].replace(f"3|{ME}|RUNNING", f"3|{ME}|CANCELLED"))  # scancel 2+1
-        await broker.check_jobs()
-        assert list(broker.sessions) == [one["id"]]
-        await broker.store.durable()
+        await broker.slurm_shares.check()
+        assert list(broker.registry.sessions) == [one["id"]]
+        await broker.database.durable()
         with pytest.raises(Refused, match="is closed: Slurm job 2 holds no share of QPU q for it any more"):
-            broker.usable_session(WHO, other["id"])
+            broker.sessions.usable(WHO, other["id"])
         (tmp_path / "squeue").write_text("#!/bin/sh\nexit 1\n")  # Slurm is away: nothing is known
-        await broker.check_jobs()
-        assert list(broker.sessions) == [one["id"]]
+        await broker.slurm_shares.check()
+        assert list(broker.registry.sessions) == [one["id"]]
         await broker.close()
 
     asyncio.run(main())
@@ -208,16 +208,16 @@ def test_a_session_ends_with_the_share_of_its_job(site, tmp_path):
 def test_a_share_that_is_missing_closes_its_session_only_if_it_stays_missing(site, tmp_path):
     async def main():
         broker = await _broker(tmp_path, slurm=site)
-        now_us = broker.now_us()
-        broker.now_us = lambda: now_us
-        one = await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="1")
+        now_us = broker.time.now_us()
+        broker.time.now_us = lambda: now_us
+        one = await broker.sessions.open(WHO, "q", QpuHold.SHARE, slurm_job="1")
 
         async def look(text: str, later_s: float) -> bool:
             nonlocal now_us
             now_us += round(later_s * 1e6)
             (tmp_path / "job-1").write_text(text)
-            await broker.check_jobs()
-            return one["id"] in broker.sessions
+            await broker.slurm_shares.check()
+            return one["id"] in broker.registry.sessions
 
         pending = SQUEUE["1"].replace("RUNNING", "PENDING")
         assert await look(pending, 1.0)
@@ -240,17 +240,17 @@ def test_a_share_that_is_missing_closes_its_session_only_if_it_stays_missing(sit
 def test_a_session_goes_on_in_the_job_of_a_driver_that_is_resumed(site, tmp_path):
     async def main():
         broker = await _broker(tmp_path, slurm=site)
-        first = await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="1", key="k")
+        first = await broker.sessions.open(WHO, "q", QpuHold.SHARE, slurm_job="1", key="k")
         (tmp_path / "job-1").unlink()
-        again = await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2", key="k")
+        again = await broker.sessions.open(WHO, "q", QpuHold.SHARE, slurm_job="2", key="k")
         assert again["id"] == first["id"]
-        await broker.check_jobs()
-        assert list(broker.sessions) == [first["id"]]
+        await broker.slurm_shares.check()
+        assert list(broker.registry.sessions) == [first["id"]]
         with pytest.raises(Refused, match="job 2 holds 1 shares"):
-            await broker.open_session(WHO, "q", QpuHold.SHARE, slurm_job="2")
+            await broker.sessions.open(WHO, "q", QpuHold.SHARE, slurm_job="2")
         await broker.close()
         later = await _broker(tmp_path, slurm=site)  # also over a restart
-        assert [session.job for session in later.sessions.values()] == ["slurm-2"]
+        assert [session.job for session in later.registry.sessions.values()] == ["slurm-2"]
         await later.close()
 
     asyncio.run(main())
@@ -312,7 +312,7 @@ def test_the_service_asks_slurm(site, tmp_path, monkeypatch):
         while client.queue()["devices"][0]["sessions_open"]:
             assert time.monotonic() < deadline_s
     assert service.stop() == 0
-    store = Store(service.store)
+    store = Database(service.store)
     assert json.loads(store.get("slurm_accounts", "{}"))["physics"]["members"] == [me]
     store.close()
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from qloom.broker.api.reading import ReaderPool
-from qloom.broker.store.records import Order
+from qloom.broker.store.records import TaskRequest
 from qloom.model import Payload
 from tests.security.served import serve
 
@@ -161,7 +161,7 @@ class Desk(ReaderPool):
     async def _ask(self, child, body, key):
         await self.go.acquire()
         self.done.append(key)
-        return Order(Payload("delay", None), key=key)
+        return TaskRequest(Payload("delay", None), key=key)
 
 
 def test_users_take_turns():

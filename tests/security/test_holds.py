@@ -120,7 +120,7 @@ def test_an_administrator_may_give_any_priority(tmp_path):
             [FakeDevice(Vendor(clock))], tmp_path / "s.db", clock, projects=[Project("site", max_priority=0)]
         )
         await broker.start()
-        assert (await broker.submit(ROOT, order(priority=1000)))["state"] in ("queued", "preparing")
+        assert (await broker.tasks.submit(ROOT, order(priority=1000)))["state"] in ("queued", "preparing")
         await broker.close()
 
     run_virtual(main)
@@ -200,32 +200,30 @@ def test_holds_and_limits_outlive_a_restart(tmp_path):
             await broker.start()
             return broker
 
-        from qloom.broker.oversight import Oversight
-
         broker = await start()
-        first, held = [(await broker.submit(ANN, order(n, seconds=1000.0)))["id"] for n in range(2)]
-        await Oversight(broker).hold(ROOT, held)
+        first, held = [(await broker.tasks.submit(ANN, order(n, seconds=1000.0)))["id"] for n in range(2)]
+        await broker.oversight.hold(ROOT, held)
         await clock.sleep(10.0)
-        await Oversight(broker).requeue(ROOT, first)
+        await broker.oversight.requeue(ROOT, first)
         await crash(broker)  # before the device has given it back
         broker = await start()
         await clock.sleep(10.0)
-        assert broker.status(ANN, held)["held"] is True
-        assert broker.status(ANN, first)["attempts"] == 2, "it was queued again, and started"
-        await broker.cancel(ANN, first)
+        assert broker.tasks.status(ANN, held)["held"] is True
+        assert broker.tasks.status(ANN, first)["attempts"] == 2, "it was queued again, and started"
+        await broker.tasks.cancel(ANN, first)
         await clock.sleep(10.0)
-        assert broker.status(ANN, held)["state"] == "queued"
-        session = (await broker.open_session(ANN, "q", QpuHold.WHOLE))["id"]
+        assert broker.tasks.status(ANN, held)["state"] == "queued"
+        session = (await broker.sessions.open(ANN, "q", QpuHold.WHOLE))["id"]
         await clock.sleep(60.0)
         await crash(broker)
         broker = await start()
         await clock.sleep(39.0)
-        assert broker.session(ANN, session)["state"] == "open"
+        assert broker.sessions.view(ANN, session)["state"] == "open"
         await clock.sleep(2.0)
-        await broker.store.durable()
-        assert broker.session(ANN, session)["state"] == "closed"
-        await Oversight(broker).release(ROOT, held)
-        assert (await broker.wait(ANN, held))["state"] == "done"
+        await broker.database.durable()
+        assert broker.sessions.view(ANN, session)["state"] == "closed"
+        await broker.oversight.release(ROOT, held)
+        assert (await broker.tasks.wait(ANN, held))["state"] == "done"
         await broker.close()
 
     run_virtual(main)

@@ -16,7 +16,7 @@ import pytest
 
 from qloom.broker.client.sync import SyncBrokerClient
 from qloom.broker.clock import ServiceClock
-from qloom.broker.store.tables import TABLES
+from qloom.broker.store.schema import TABLES
 from qloom.model import QpuHold
 from tests.broker.fakes import ANN, FakeDevice, Vendor, broker_on
 from tests.broker.processes import ROOT, Service
@@ -293,7 +293,7 @@ async def test_health_tells_which_device_and_that_the_hook_fails(tmp_path):
         async def offline():
             return "offline"
 
-        broker.devices["two"].state = offline
+        broker._devices["two"].state = offline
         await until(lambda: _is(told, (200, "degraded", ["QPU two is offline"])))
 
 
@@ -305,13 +305,13 @@ async def _is(told, expected):
 async def test_health_tells_that_the_disk_is_full_and_that_it_is_not_any_more(tmp_path):
     async with web_service(tmp_path) as (broker, client, _), client("ann") as ann:
         assert (await ann.get("/healthz")).json()["status"] == "ok"
-        pages = broker.store.row("PRAGMA page_count")[0]
-        broker.store.rows(f"PRAGMA max_page_count = {pages + 2}")
+        pages = broker.database.row("PRAGMA page_count")[0]
+        broker.database.rows(f"PRAGMA max_page_count = {pages + 2}")
         assert (await ann.post("/v1/tasks", json=form("x" * 100_000))).status_code == 507
         full = await ann.get("/healthz")
         assert (full.status_code, full.json()["reasons"]) == (503, ["the store cannot be written"])
         assert "qloom_store_writable 0.0" in (await ann.get("/metrics")).text
-        broker.store.rows("PRAGMA max_page_count = 1000000")
+        broker.database.rows("PRAGMA max_page_count = 1000000")
         assert (await ann.post("/v1/tasks", json=form("x" * 100_000))).status_code == 201
         assert (await ann.get("/healthz")).status_code == 200
 
@@ -325,10 +325,10 @@ async def test_polling_a_session_that_waits_leaves_nothing_behind(tmp_path):
     broker = broker_on([FakeDevice(Vendor(clock))], tmp_path / "s.db", clock)
     await broker.start()
     try:
-        await broker.open_session(ANN, "q", QpuHold.WHOLE)
-        waiting = await broker.open_session(ANN, "q", QpuHold.WHOLE)
+        await broker.sessions.open(ANN, "q", QpuHold.WHOLE)
+        waiting = await broker.sessions.open(ANN, "q", QpuHold.WHOLE)
         for _ in range(50):
-            assert (await broker.wait_open(ANN, waiting["id"], 0.001))["state"] == "waiting"
-        assert broker.sessions[waiting["id"]].waiters == []
+            assert (await broker.sessions.wait_open(ANN, waiting["id"], 0.001))["state"] == "waiting"
+        assert broker.registry.sessions[waiting["id"]].waiters == []
     finally:
         await broker.close()

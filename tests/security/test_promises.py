@@ -81,7 +81,7 @@ def test_a_task_that_was_handed_over_into_a_calibration_is_not_ended_for_it(tmp_
         promise = {"longest_s": 0.2, "limit_s": 0.5}
         options = {"devices": [device], "promise": promise, "poll_s": 3600.0}
         async with site(tmp_path, **options) as (broker, client), client("ann") as ann:
-            while await broker.devices["q"].state() != "calibration":
+            while await broker._devices["q"].state() != "calibration":
                 await asyncio.sleep(0.01)
             task = (await ann.post("/v1/tasks", json=delay(0.01))).json()["id"]
             view = await ended(ann, task)
@@ -108,20 +108,20 @@ def test_a_task_that_runs_while_its_device_is_away_is_given_that_time(tmp_path):
             return broker
 
         broker = await start()
-        task = (await broker.submit(ANN, order(seconds=10.0)))["id"]
+        task = (await broker.tasks.submit(ANN, order(seconds=10.0)))["id"]
         await clock.sleep(4.0)
         for id in vendor.ends_us:
             vendor.ends_us[id] += 100_000_000  # it stands still for so long
-        broker.states["q"] = "calibration"
-        broker._set_up("q")
+        broker.monitor.states["q"] = "calibration"
+        broker.monitor._apply("q")
         await clock.sleep(50.0)
         await crash(broker)
         broker = await start("calibration")
         await clock.sleep(49.0)
-        assert broker.status(ANN, task)["state"] == "executing"
-        broker.states["q"] = "idle"
-        broker._set_up("q")
-        view = await broker.wait(ANN, task)
+        assert broker.tasks.status(ANN, task)["state"] == "executing"
+        broker.monitor.states["q"] = "idle"
+        broker.monitor._apply("q")
+        view = await broker.tasks.wait(ANN, task)
         assert view["state"] == "done"
         assert view["billed_s"] == pytest.approx(11.0, abs=1.0), "what it stood still is not charged"
         await broker.close()
@@ -200,14 +200,14 @@ def test_where_a_task_may_run_outlives_a_restart(tmp_path):
             return broker
 
         broker = await start("offline", "offline")
-        task = (await broker.submit(ANN, order(7, devices=("a", "b"), key="k")))["id"]
-        assert broker.status(ANN, task)["device"] == "a"
+        task = (await broker.tasks.submit(ANN, order(7, devices=("a", "b"), key="k")))["id"]
+        assert broker.tasks.status(ANN, task)["device"] == "a"
         await crash(broker)
         broker = await start("offline", "idle")
-        view = await broker.wait(ANN, task)
+        view = await broker.tasks.wait(ANN, task)
         assert (view["state"], view["device"]) == ("done", "b")
-        assert (await broker.submit(ANN, order(7, devices=("a", "b"), key="k")))["id"] == task
-        assert json.loads(broker.store.row("SELECT places FROM tasks WHERE id = ?", task)[0])[0]["device"] == "a"
+        assert (await broker.tasks.submit(ANN, order(7, devices=("a", "b"), key="k")))["id"] == task
+        assert json.loads(broker.database.row("SELECT places FROM tasks WHERE id = ?", task)[0])[0]["device"] == "a"
         await broker.close()
 
     run_virtual(main)

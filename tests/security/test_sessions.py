@@ -10,9 +10,9 @@ import os
 
 import pytest
 
-from qloom.broker.store.database import CHECKSUM, connect
+from qloom.broker.store.database import Database
 from qloom.broker.store.records import Caller
-from qloom.broker.store.store import Store
+from qloom.broker.store.schema import CHECKSUM, connect
 from tests.security.site import ended, site
 
 DEVICES = [{"kind": "annealing", "name": "q"}]
@@ -53,7 +53,7 @@ async def test_a_member_cannot_use_see_or_close_the_session_of_another(broker, a
     for other in (amy, bob):
         assert (await other.get(f"/v1/sessions/{session}")).status_code == 404
         assert (await other.delete(f"/v1/sessions/{session}")).status_code == 404
-    assert broker.live == {}
+    assert broker.registry.tasks == {}
     task = await ann.post("/v1/tasks", json=delay(session=session))
     assert (await ended(ann, task.json()["id"]))["state"] == "done"
     assert (await ann.delete(f"/v1/sessions/{session}")).json()["state"] == "closed"
@@ -143,7 +143,7 @@ def test_every_task_can_be_asked_for_a_slurm_job(squeue, tmp_path):
             again = await me.post("/v1/tasks", json=delay(slurm_job="4", key="k"))  # a driver that was resumed
             assert again.json()["id"] == waiting.json()["id"]
             (squeue / "job-1").unlink()
-            while session in broker.sessions:  # looked at every check_s
+            while session in broker.registry.sessions:  # looked at every check_s
                 await asyncio.sleep(0.01)
             assert (await me.get(f"/v1/tasks/{again.json()['id']}")).json()["state"] == "queued"
             (squeue / "job-4").unlink()
@@ -157,7 +157,7 @@ def test_every_task_can_be_asked_for_a_slurm_job(squeue, tmp_path):
 def test_a_store_of_the_version_before_goes_on(tmp_path):
     """Tasks and sessions that an older broker accepted are there, and a session of then is its owner's alone."""
     path = tmp_path / "broker.db"
-    Store(path).close()
+    Database(path).close()
     old = connect(str(path))
     for table, columns in (
         ("tasks", ("held_us", "uncounted_us", "spent", "places", "ran_us", "counted_us")),

@@ -18,10 +18,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from qloom.broker.api.feed import News
 from qloom.broker.api.http import make_app
 from qloom.broker.auth.callers import Authenticator, RequestHead
 from qloom.broker.auth.tokens import Tokens
+from qloom.broker.feed import News
 from qloom.cli import broker as broker_commands
 from qloom.errors import InputError
 from tests.broker.processes import Service
@@ -234,7 +234,7 @@ def test_a_changed_member_list_counts_for_open_streams_and_waits(tmp_path):
                 waiting = asyncio.ensure_future(guarded.get(f"/v1/tasks/{task}/result", params={"wait": 30}))
                 caller = await _caller(auth, ann.headers["Authorization"])
                 listener = broker.feed.listen(caller, None, auth.current)
-                while not broker.waiters:
+                while not broker.registry._end_waiters:
                     await asyncio.sleep(0)
                 auth.replace_members({"physics": (), "chemistry": ("bob",)}, ())
                 answer = await waiting
@@ -242,8 +242,8 @@ def test_a_changed_member_list_counts_for_open_streams_and_waits(tmp_path):
                     "clients ask again, as who they are now"
                 )
                 assert (await guarded.get(f"/v1/tasks/{task}/result")).status_code == 404
-                broker.feed.tell(News({"event": "task", "state": "secret"}, "physics", "ann"))
-                broker.feed.tell(News({"event": "device"}))
+                broker.feed.publish(News({"event": "task", "state": "secret"}, "physics", "ann"))
+                broker.feed.publish(News({"event": "device"}))
                 assert [event["event"] for _id, event in [await listener.next()]] == ["device"]
                 auth.replace_members({"physics": ("ann",)}, ())
                 assert (await guarded.get(f"/v1/tasks/{task}/result")).status_code == 200

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from qloom.broker.inprocess import InProcessBroker
 from qloom.broker.queue import events
 from qloom.broker.queue.core import QueueCore
-from qloom.broker.queue.state import KnownSession, KnownTask
+from qloom.broker.queue.state import KnownSession
+from qloom.broker.queue.task import QuantumTask
 from qloom.errors import AllocationEnded, QuantumFailed
 from qloom.journal.events import Resumed, RunEnded, RunStarted
 from qloom.journal.file import Event
@@ -334,7 +335,16 @@ def _restart(broker: InProcessBroker) -> None:
     broker.core = QueueCore([device.spec for device in broker.devices.values()])
     sessions = [KnownSession(session.requested, session.is_open) for session in old._sessions.values()]
     tasks = [
-        KnownTask(task.submitted, task.state, task.attempts, task.queued_us, task.since_us)
+        QuantumTask(
+            task.id,
+            task.device,
+            task.session,
+            task.expected_s,
+            state=task.state,
+            attempts=task.attempts,
+            queued_us=task.queued_us,
+            since_us=task.since_us,
+        )
         for task in old._tasks.values()
     ]
     broker.core.restore(sessions, tasks)

@@ -48,7 +48,7 @@ def run(seed: int) -> Simulation:
 
 def lose_every_third(core: Any, event: Any, now_us: int) -> list[events.Action]:
     """A queue that forgets tasks: it says that it has them, and never starts them."""
-    if isinstance(event, events.Submitted) and int(event.task[1:]) % 3 == 0:
+    if isinstance(event, events.TaskSubmitted) and int(event.task.id[1:]) % 3 == 0:
         return []
     return handle(core, event, now_us)
 

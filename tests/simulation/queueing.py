@@ -8,31 +8,30 @@ from dataclasses import dataclass, field, replace
 
 from qloom.broker.queue.core import QueueCore
 from qloom.broker.queue.events import (
-    Advanced,
-    Cancelled,
-    Counting,
+    CountExecution,
+    DeviceReleased,
     DeviceUp,
-    Ended,
-    Finished,
-    Held,
-    LetGo,
-    Moved,
-    Place,
-    Released,
-    Requeued,
+    EndSession,
+    EndTask,
+    MoveTask,
+    OpenSession,
     SessionClosed,
-    SessionEnded,
-    SessionOpened,
     SessionRequested,
     SharesChanged,
-    Start,
-    Stop,
-    Submitted,
+    StartTask,
+    StopTask,
+    TaskAdvanced,
+    TaskCancelled,
+    TaskFinished,
+    TaskHeld,
+    TaskReleased,
+    TaskRequeued,
+    TaskSubmitted,
     TimePassed,
 )
-from qloom.broker.queue.lines import NOTHING, Counted
 from qloom.broker.queue.promise import DeviceSpec
-from qloom.broker.queue.state import KnownSession, KnownTask
+from qloom.broker.queue.state import KnownSession
+from qloom.broker.queue.task import NOTHING, Counted, Place, QuantumTask
 from qloom.errors import Refused
 from qloom.model import QpuHold
 
@@ -41,7 +40,7 @@ from qloom.model import QpuHold
 class Task:
     """A task as its client and the store know it; times called `_at_s` count available seconds only."""
 
-    submitted: Submitted
+    submitted: QuantumTask  # as it was submitted: a restarted core is given a copy
     queued_us: int
     asked_at_s: float
     bound_s: float | None  # on the whole wait
@@ -148,7 +147,7 @@ class Queueing:
                 self.at(self.random.expovariate(0.5), "outside")
             case ("let go", str(task), int(attempt)) if self.runs(task, attempt):
                 self.tasks[task].on_device = False
-                self.tell(LetGo(task))
+                self.tell(DeviceReleased(task))
                 self.at(0.5, "end", task, attempt, False)
             case ("end", str(task), int(attempt), bool(fault)) if self.runs(task, attempt):
                 self.end(task, fault)
@@ -170,29 +169,29 @@ class Queueing:
                 known.state = "queued"
                 known.counted = replace(known.counted, uncounted_us=self.now_us - known.queued_us)
                 self.in_line(known)
-                self.tell(Released(task))
+                self.tell(TaskReleased(task))
 
     # An administrator
 
     def intervene(self, task: Task) -> None:
-        name = task.submitted.task
+        name = task.submitted.id
         if task.state == "queued":
             session = self.sessions.get(task.submitted.session or "")
             if session is not None:
                 session.line.remove(name)
             task.state, task.touched = "held", True
-            self.tell(Held(name))
+            self.tell(TaskHeld(name))
             self.at(5 * self.random.random(), "release", name)
             self.new_head(task.submitted.session)
         elif task.on_device and not task.stopping:
             task.touched = task.again = True
-            self.tell(Requeued(name))
+            self.tell(TaskRequeued(name))
 
     def in_line(self, task: Task) -> None:
         """At the end of the line of its session."""
         session = self.sessions.get(task.submitted.session or "")
         if session is not None:
-            session.line.append(task.submitted.task)
+            session.line.append(task.submitted.id)
 
     def runs(self, task: str, attempt: int) -> bool:
         known = self.tasks.get(task)
@@ -222,24 +221,24 @@ class Queueing:
         most_s = self.spec.slowest_s
         limit_s = None if whole else self.random.choice([most_s, most_s, longest_s, 0.2 * longest_s])
         self.made += 1
-        task = Submitted(
+        task = QuantumTask(
             f"t{self.made}", "q", session, expected_s, job=session or "outside", time_limit_s=limit_s,
             set_up=self.random.choice([None, "a", "b"]),
             places=(Place("away", 1.0),) if self.habits.elsewhere and session is None else (),
         )  # fmt: skip
         bound_s = None if session is None else self.core.longest_wait_s("q", session)
         if bound_s is not None and self.random.random() < 0.5:
-            task = replace(task, max_wait_s=bound_s * self.random.choice([0.9, 1.0, 1.0, 1.2]))
-        self.tasks[task.task] = Task(task, self.now_us, self.at_s, bound_s)
+            task.max_wait_s = bound_s * self.random.choice([0.9, 1.0, 1.0, 1.2])
+        self.tasks[task.id] = Task(replace(task), self.now_us, self.at_s, bound_s)
         if session is not None:
-            self.sessions[session].line.append(task.task)
+            self.sessions[session].line.append(task.id)
         try:
-            self.tell(task)
+            self.tell(TaskSubmitted(task))
         except Refused:
             self.refused += 1
-            del self.tasks[task.task]
+            del self.tasks[task.id]
             if session is not None:
-                self.sessions[session].line.remove(task.task)
+                self.sessions[session].line.remove(task.id)
                 self.at(0.1, "ask", session)
             return
         if session is not None:
@@ -247,7 +246,7 @@ class Queueing:
             more = len(self.sessions[session].line) < self.habits.most_at_once
             self.at(self.random.choice([0.0, 0.1, 3.0]) if more else longest_s, "ask", session)
         if self.random.random() < 0.05:
-            self.tell(Cancelled(task.task))
+            self.tell(TaskCancelled(task.id))
 
     def new_head(self, session: str | None) -> None:
         """Note since when the first of a session's line waits for nobody of its session."""
@@ -264,25 +263,25 @@ class Queueing:
     def tell(self, event: object) -> None:
         for action in self.core.handle(event, self.now_us):  # type: ignore[arg-type]
             match action:
-                case Start(task):
+                case StartTask(task):
                     self.started(task)
-                case Stop(task):
+                case StopTask(task):
                     self.stop(self.tasks[task])
-                case SessionOpened(session):
+                case OpenSession(session):
                     self.sessions[session].is_open, self.sessions[session].opened_us = True, self.now_us
                     self.new_head(session)
                     self.at(self.random.random(), "ask", session)
-                case Ended(task, state):
+                case EndTask(task, state):
                     self.ended(self.tasks.pop(task), state)
-                case SessionEnded(session):
+                case EndSession(session):
                     del self.sessions[session]
                     self.at(0.5, "open")
-                case Counting(task, ran_us, since_us):
+                case CountExecution(task, ran_us, since_us):
                     known = self.tasks[task]
                     known.counted = replace(known.counted, ran_us=ran_us, runs=since_us is not None)
                     known.since_us = known.since_us if since_us is None else since_us
-                case Moved(submitted):
-                    raise AssertionError(f"{submitted.task} went to a device that is away")
+                case MoveTask(task):
+                    raise AssertionError(f"{task} went to a device that is away")
 
     def started(self, name: str) -> None:
         task = self.tasks[name]
@@ -298,7 +297,7 @@ class Queueing:
                 self.waits.append((self.at_s - task.asked_at_s, task.bound_s))
         task.state, task.since_us, task.attempts = "executing", self.now_us, task.attempts + 1
         task.on_device, task.counted = True, replace(task.counted, ran_us=0, runs=True)
-        self.core.handle(Advanced(name, "executing"), self.now_us)
+        self.core.handle(TaskAdvanced(name, "executing"), self.now_us)
         takes_s = task.submitted.expected_s * self.random.choice([0.5, 1.0, 1.0, 3.0])
         fault = self.random.random() < self.habits.fault_rate
         if not fault and self.random.random() < 0.2:
@@ -311,7 +310,7 @@ class Queueing:
         limit_s = task.submitted.time_limit_s
         ran_us = task.counted.ran_us + (self.now_us - task.since_us if task.counted.runs else 0)
         left_s = 0.0 if limit_s is None else max(0.0, limit_s - ran_us / 1e6)
-        self.at(self.random.choice([0.0, 1.0]) * left_s, "end", task.submitted.task, task.attempts, False)
+        self.at(self.random.choice([0.0, 1.0]) * left_s, "end", task.submitted.id, task.attempts, False)
         task.stopping = True
 
     def end(self, name: str, fault: bool) -> None:
@@ -326,18 +325,18 @@ class Queueing:
             task.counted = replace(task.counted, spent=task.attempts, uncounted_us=self.now_us - task.queued_us)
             task.stopping = task.again = False
         elif fault and not task.stopping and not again and task.submitted.places:
-            self.tell(Cancelled(name))  # it would wait for the other device for ever
+            self.tell(TaskCancelled(name))  # it would wait for the other device for ever
         if again:
             task.state, task.since_us = "queued", self.now_us
             if session is not None:
                 session.line.insert(len(session.line) if anew else 0, name)
-        self.tell(Finished(name, ok=not (fault or anew), fault=fault))
+        self.tell(TaskFinished(name, ok=not (fault or anew), fault=fault))
         self.new_head(task.submitted.session)
 
     def ended(self, task: Task, state: str) -> None:
         session = self.sessions.get(task.submitted.session or "")
-        if session is not None and task.submitted.task in session.line:
-            session.line.remove(task.submitted.task)
+        if session is not None and task.submitted.id in session.line:
+            session.line.remove(task.submitted.id)
         if state == "expired" and task.bound_s is not None and not task.touched:
             away_s = (self.now_us - task.queued_us) / 1e6 - (self.at_s - task.asked_at_s)
             if self.up and away_s < 5e-7:
@@ -358,26 +357,22 @@ class Queueing:
         for name in [name for name in self.tasks if name not in live]:
             del self.tasks[name]  # its answer was on the way
         tasks = [
-            KnownTask(
+            replace(
                 task.submitted,
-                "queued" if task.state == "held" else task.state,
-                task.attempts,
-                task.queued_us,
-                task.since_us,
-                replace(task.counted, held_us=self.now_us if task.state == "held" else None),
+                state="queued" if task.state == "held" else task.state,
+                attempts=task.attempts,
+                queued_us=task.queued_us,
+                since_us=task.since_us,
+                counted=replace(task.counted, held_us=self.now_us if task.state == "held" else None),
             )
             for task in live.values()
         ]
         self.core.restore(sessions, tasks, self.now_us)
         for one in self.sessions.values():  # the store cannot tell apart what came in the same microsecond
-            one.line = [
-                task.submitted.task
-                for task in sorted(tasks, key=lambda task: task.waits_us)
-                if task.submitted.task in one.line
-            ]
+            one.line = [task.id for task in sorted(tasks, key=lambda task: task.waits_us) if task.id in one.line]
         for name, task in list(live.items()):
             if task.stopping:
                 task.again = task.again and task.submitted.session in (None, *self.sessions)
-                self.tell(Requeued(name) if task.again else Cancelled(name))
+                self.tell(TaskRequeued(name) if task.again else TaskCancelled(name))
         self.tell(DeviceUp("away", False, away=True))
         self.tell(DeviceUp("q", self.up, away=not self.up))

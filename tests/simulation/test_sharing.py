@@ -8,9 +8,18 @@ import random
 import pytest
 
 from qloom.broker.queue.core import QueueCore
-from qloom.broker.queue.events import Advanced, Ended, Finished, SessionOpened, SessionRequested, Start, Submitted
+from qloom.broker.queue.events import (
+    EndTask,
+    OpenSession,
+    SessionRequested,
+    StartTask,
+    TaskAdvanced,
+    TaskFinished,
+    TaskSubmitted,
+)
 from qloom.broker.queue.ledger import Ledger, Project
 from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.task import QuantumTask
 from qloom.model import QpuHold
 
 
@@ -40,24 +49,24 @@ class Bench:
         self.queued_us[task] = self.now_us
 
         self.seconds[task] = seconds
-        self.tell(Submitted(task, "q", session, seconds, project=owner, job=owner))
+        self.tell(TaskSubmitted(QuantumTask(task, "q", session, seconds, project=owner, job=owner)))
 
     def tell(self, event):
         for action in self.core.handle(event, self.now_us):
             match action:
-                case Start(task):
-                    self.core.handle(Advanced(task, "executing"), self.now_us)
+                case StartTask(task):
+                    self.core.handle(TaskAdvanced(task, "executing"), self.now_us)
                     self.waits_s.append((self.now_us - self.queued_us.pop(task)) / 1e6)
                     self.at(self.seconds[task], self.finish, task)
-                case Ended(task):
+                case EndTask(task):
                     owner = task.split("/")[0]
                     self.busy_s[owner] = self.busy_s.get(owner, 0.0) + self.seconds.pop(task)
                     self.on_end(owner)
-                case SessionOpened(session):
+                case OpenSession(session):
                     self.on_open(session)
 
     def finish(self, task):
-        self.tell(Finished(task))
+        self.tell(TaskFinished(task))
 
     def run(self, tasks):
         while len(self.waits_s) < tasks:
@@ -102,7 +111,7 @@ def test_low_priority_is_not_starved():
         bench.number += 1
         task = f"high/{bench.number}"
         bench.queued_us[task], bench.seconds[task] = bench.now_us, 10.0
-        bench.tell(Submitted(task, "q", None, 10.0, project="high", job="high", priority=3))
+        bench.tell(TaskSubmitted(QuantumTask(task, "q", None, 10.0, project="high", job="high", priority=3)))
 
     bench.submit("low", 10.0)  # runs at once
     bench.submit("low", 10.0)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from qloom.broker.queue.core import QueueCore
-from qloom.broker.queue.events import Finished, SessionOpened, SessionRequested, Start, Stop, Submitted
+from qloom.broker.queue.events import OpenSession, SessionRequested, StartTask, StopTask, TaskFinished, TaskSubmitted
 from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.task import QuantumTask
 from qloom.model import QpuHold
 
 
@@ -20,17 +21,17 @@ class Bench:
     def __call__(self, event):
         for action in self.core.handle(event):
             match action:
-                case Start(task, _device):
+                case StartTask(task, _device):
                     self.started.append(task)
-                case SessionOpened(session):
+                case OpenSession(session):
                     self.opened.append(session)
-                case Stop(task):
+                case StopTask(task):
                     self.stopped.append(task)
         return self
 
     def submit(self, *tasks, session=None, device="q", expected_s=0.0):
         for task in tasks:
-            self(Submitted(task, device, session, expected_s))
+            self(TaskSubmitted(QuantumTask(task, device, session, expected_s)))
 
     def request(self, session, hold=QpuHold.SHARE, device="q"):
         self(SessionRequested(session, device, hold))
@@ -39,6 +40,6 @@ class Bench:
         """Finish what executes, in the order it was started, until nothing is left to finish."""
         done = 0
         while done < len(self.started):
-            self(Finished(self.started[done]))
+            self(TaskFinished(self.started[done]))
             done += 1
         return self.started

@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from qloom.broker.queue.core import QueueCore
-from qloom.broker.queue.events import Cancelled, DeviceUp, Finished, SessionClosed, SessionRequested, Submitted
+from qloom.broker.queue.events import (
+    DeviceUp,
+    SessionClosed,
+    SessionRequested,
+    TaskCancelled,
+    TaskFinished,
+    TaskSubmitted,
+)
 from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.task import QuantumTask
 from qloom.errors import InputError
 from qloom.model import QpuHold
 from tests.unit.bench import Bench
@@ -24,7 +32,7 @@ def test_lanes_run_that_many_at_once():
     bench = Bench(lanes=2)
     bench.submit("a", "b", "c", "d")
     assert bench.started == ["a", "b"]
-    bench(Finished("b"))
+    bench(TaskFinished("b"))
     assert bench.started == ["a", "b", "c"]
 
 
@@ -79,14 +87,14 @@ def test_a_whole_device_runs_nobody_elses_tasks():
     bench.submit("after")
     assert bench.opened == [], "the device is still in use"
     assert bench.started == ["before"], "who comes after a whole request waits behind it"
-    bench(Finished("before"))
+    bench(TaskFinished("before"))
     assert bench.opened == ["own"]
     assert bench.started == ["before"]
     bench.submit("o1", "o2", "o3", session="own")
     assert bench.started == ["before", "o1", "o2"], "the owner has all lanes"
-    bench(Finished("o1"))
-    bench(Finished("o2"))
-    bench(Finished("o3"))
+    bench(TaskFinished("o1"))
+    bench(TaskFinished("o2"))
+    bench(TaskFinished("o3"))
     bench(SessionClosed("own"))
     assert bench.started[-1] == "after"
 
@@ -103,7 +111,7 @@ def test_two_owners_come_one_after_the_other():
 def test_a_queued_task_that_is_cancelled_never_starts():
     bench = Bench()
     bench.submit("a", "b", "c")
-    bench(Cancelled("b"))
+    bench(TaskCancelled("b"))
     assert bench.stopped == []
     assert bench.finish_all() == ["a", "c"]
     assert bench.core.is_idle()
@@ -112,10 +120,10 @@ def test_a_queued_task_that_is_cancelled_never_starts():
 def test_an_executing_task_that_is_cancelled_is_stopped_and_keeps_its_lane_until_it_has():
     bench = Bench()
     bench.submit("a", "b")
-    bench(Cancelled("a"))
+    bench(TaskCancelled("a"))
     assert bench.stopped == ["a"]
     assert bench.started == ["a"]
-    bench(Finished("a"))
+    bench(TaskFinished("a"))
     assert bench.started == ["a", "b"]
 
 
@@ -124,7 +132,7 @@ def test_cancelling_the_only_task_of_a_session_gives_its_turn_up():
     bench.request("s")
     bench.submit("x")
     bench.submit("s1", session="s")
-    bench(Cancelled("s1"))
+    bench(TaskCancelled("s1"))
     bench.submit("y")
     assert bench.finish_all() == ["x", "y"]
     bench.submit("s2", session="s")
@@ -132,7 +140,7 @@ def test_cancelling_the_only_task_of_a_session_gives_its_turn_up():
 
 
 def test_cancelling_what_is_not_known_does_nothing():
-    assert Bench().core.handle(Cancelled("never")) == []
+    assert Bench().core.handle(TaskCancelled("never")) == []
     assert Bench().core.handle(SessionClosed("never")) == []
 
 
@@ -164,7 +172,7 @@ def test_a_device_that_is_away_starts_nothing_until_it_is_back():
     bench(DeviceUp("q", False))
     assert not bench.core.is_up("q")
     bench.submit("b")
-    bench(Finished("a"))
+    bench(TaskFinished("a"))
     assert bench.started == ["a"]
     bench(DeviceUp("q", True))
     assert bench.started == ["a", "b"]
@@ -184,20 +192,20 @@ def test_position_and_backlog():
     bench.submit("z", device="r", expected_s=50.0)
     assert [bench.core.ahead(task)[0] for task in ("a", "b", "c", "z")] == [0, 1, 2, 0]
     assert bench.core.backlog_s("q") == 6.0
-    bench(Finished("a"))
+    bench(TaskFinished("a"))
     assert bench.core.ahead("c")[0] == 1
     assert bench.core.backlog_s("q") == 4.0
-    bench(Cancelled("b"))
+    bench(TaskCancelled("b"))
     assert bench.core.ahead("c")[0] == 1, "it is being stopped, and still there"
-    bench(Finished("b"))
+    bench(TaskFinished("b"))
     assert bench.core.ahead("c")[0] == 0
 
 
 @pytest.mark.parametrize(
     "event",
     [
-        Submitted("t", "nowhere"),
-        Submitted("t", "q", session="closed"),
+        TaskSubmitted(QuantumTask("t", "nowhere")),
+        TaskSubmitted(QuantumTask("t", "q", session="closed")),
         SessionRequested("s", "nowhere", QpuHold.WHOLE),
         SessionRequested("s", "q", QpuHold.TASK),
         DeviceUp("nowhere", True),

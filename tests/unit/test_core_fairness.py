@@ -11,17 +11,18 @@ from hypothesis import strategies as some
 
 from qloom.broker.queue.core import QueueCore
 from qloom.broker.queue.events import (
-    Cancelled,
     DeviceUp,
-    Finished,
+    OpenSession,
     SessionClosed,
-    SessionOpened,
     SessionRequested,
-    Start,
-    Stop,
-    Submitted,
+    StartTask,
+    StopTask,
+    TaskCancelled,
+    TaskFinished,
+    TaskSubmitted,
 )
 from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.task import QuantumTask
 from qloom.model import QpuHold
 from tests.unit.bench import Bench
 
@@ -35,7 +36,7 @@ class Referee:
         self.random = random.Random(seed)
         self.specs = [DeviceSpec(f"q{number}", shares, lanes) for number in range(devices)]
         self.core = QueueCore(self.specs)
-        self.submitted: dict[str, Submitted] = {}
+        self.submitted: dict[str, QuantumTask] = {}
         self.wanted: list[str] = []  # submitted, neither cancelled nor closed: must be started in the end
         self.executing: list[str] = []
         self.started: list[str] = []
@@ -46,19 +47,19 @@ class Referee:
     def handle(self, event) -> None:
         for action in self.core.handle(event):
             match action:
-                case Start(task, device):
+                case StartTask(task, device):
                     assert self.submitted[task].device == device
                     assert task not in self.started, "started twice"
                     assert task in self.wanted, "started although nobody wants it"
                     self.started.append(task)
                     self.executing.append(task)
                     self.check_owner(task, device)
-                case SessionOpened(session):
+                case OpenSession(session):
                     assert session in self.sessions
                     assert session not in self.open
                     self.open.append(session)
                     self.check_opened(session)
-                case Stop(task):
+                case StopTask(task):
                     assert task in self.executing
         self.check_numbers()
 
@@ -96,9 +97,9 @@ class Referee:
         name = f"{kind}{self.made}"
         if kind == "submit":
             session = choose([None, *(s for s, asked in self.sessions.items() if asked.device == device)])
-            self.submitted[name] = Submitted(name, device, session, 1.0)
+            self.submitted[name] = QuantumTask(name, device, session, 1.0)
             self.wanted.append(name)
-            self.handle(self.submitted[name])
+            self.handle(TaskSubmitted(self.submitted[name]))
         elif kind == "request" and len(self.sessions) < 6:
             self.sessions[name] = SessionRequested(name, device, choose([QpuHold.SHARE, QpuHold.WHOLE]))
             self.handle(self.sessions[name])
@@ -110,13 +111,13 @@ class Referee:
             task = choose(self.wanted)
             if task not in self.started:
                 self.wanted.remove(task)
-            self.handle(Cancelled(task))
+            self.handle(TaskCancelled(task))
         elif kind == "up":
             self.handle(DeviceUp(device, choose([True, False])))
 
     def finish(self, task: str) -> None:
         self.executing.remove(task)
-        self.handle(Finished(task))
+        self.handle(TaskFinished(task))
 
     def close(self, session: str) -> None:
         del self.sessions[session]

@@ -11,6 +11,7 @@ from qloom.broker.port import Session
 from qloom.broker.queue import events
 from qloom.broker.queue.core import QueueCore
 from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.task import QuantumTask
 from qloom.errors import PayloadError, QuantumFailed
 from qloom.journal.event import Kept
 from qloom.journal.events import QuantumEnded, QuantumQueued, QuantumStarted
@@ -170,11 +171,11 @@ class InProcessBroker:
         hold = session.hold.value if session else QpuHold.TASK.value
         recorder.record(QuantumQueued(work=work.id, name=work.payload.name, device=device, hold=hold))
         expected_s = self.devices[device].seconds(work.payload)
-        self._handle(events.Submitted(task, device, session.id if session else None, expected_s))
+        self._handle(events.TaskSubmitted(QuantumTask(task, device, session.id if session else None, expected_s)))
         try:
             return await result
         except asyncio.CancelledError:
-            self._handle(events.Cancelled(task))
+            self._handle(events.TaskCancelled(task))
             if (runner := self._runners.get(task)) is not None:
                 await finish(runner)
             else:
@@ -190,7 +191,7 @@ class InProcessBroker:
     async def _execute(self, task: str, device: str) -> Any:
         work, recorder, _session = self._works[task]
         recorder.record(QuantumStarted(work=work.id, device=device))
-        self._handle(events.Advanced(task, "executing"))
+        self._handle(events.TaskAdvanced(task, "executing"))
         return await self.devices[device].run(work)
 
     def _finished(self, task: str, device: str, runner: asyncio.Task[Any]) -> None:
@@ -210,7 +211,7 @@ class InProcessBroker:
             self._ended(task, device, "done", result=recorder.keep(runner.result()))
             if result is not None and not result.done():
                 result.set_result(runner.result())
-        self._handle(events.Finished(task, ok=not runner.cancelled() and runner.exception() is None))
+        self._handle(events.TaskFinished(task, ok=not runner.cancelled() and runner.exception() is None))
 
     def _ended(
         self, task: str, device: str, state: str, result: Kept | None = None, error: str | None = None
@@ -239,11 +240,11 @@ class InProcessBroker:
     def _handle(self, event: events.Event) -> None:
         for action in self.core.handle(event, self._clock.now_us()):
             match action:
-                case events.Start(task, device):
+                case events.StartTask(task, device):
                     self._start(task, device)
-                case events.Stop(task):
+                case events.StopTask(task):
                     self._runners[task].cancel()
-                case events.SessionOpened(session):
+                case events.OpenSession(session):
                     opened = self._opened.pop(session, None)
                     if opened is not None and not opened.done():
                         opened.set_result(None)

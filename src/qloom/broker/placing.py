@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from qloom.broker.queue.core import QueueCore
-from qloom.broker.queue.events import Place
 from qloom.broker.queue.promise import DeviceSpec
-from qloom.broker.store.records import ANY_DEVICE, Order, stored_payload
+from qloom.broker.queue.task import Place
+from qloom.broker.store.records import ANY_DEVICE, TaskRequest, stored_payload
 from qloom.device import Device
 from qloom.errors import InputError, PayloadError, QloomError
 
@@ -22,38 +22,38 @@ class Placing:
     specs: Mapping[str, DeviceSpec]
     core: QueueCore
 
-    def choose(self, order: Order, wanted: str | None, *, whole: bool) -> tuple[Place, tuple[Place, ...]]:
+    def choose(self, request: TaskRequest, wanted: str | None, *, whole: bool) -> tuple[Place, tuple[Place, ...]]:
         """Where a task is to wait, and where else it may run; `wanted` is the only device, if there is one."""
-        names = self._names(order, wanted)
+        names = self._names(request, wanted)
         if len(names) == 1:
-            return self._place(names[0], order, whole=whole), ()
+            return self._place(names[0], request, whole=whole), ()
         places, refusals = [], []
         for name in names:
             try:
-                places.append(self._place(name, order, whole=whole))
+                places.append(self._place(name, request, whole=whole))
             except PayloadError as error:
-                if ANY_DEVICE not in order.devices and order.devices:
+                if ANY_DEVICE not in request.devices and request.devices:
                     raise  # it was named, and cannot take this
                 refusals.append(error)
         if not places:
             raise refusals[0]
         short = [place for place in places if self._admits(place)] or places
         short.sort(key=lambda place: (not self.core.is_up(place.device), self.core.expected_wait_s(place.device)))
-        return short[0], tuple(short[1:]) if order.devices else ()
+        return short[0], tuple(short[1:]) if request.devices else ()
 
-    def _names(self, order: Order, wanted: str | None) -> list[str]:
+    def _names(self, request: TaskRequest, wanted: str | None) -> list[str]:
         if wanted is not None:
             self.core.is_up(wanted)  # raises if there is none
             return [wanted]
-        if order.devices and ANY_DEVICE not in order.devices:
-            for name in order.devices:
+        if request.devices and ANY_DEVICE not in request.devices:
+            for name in request.devices:
                 self.core.is_up(name)
-            return list(dict.fromkeys(order.devices))
-        kind = order.payload.kind
+            return list(dict.fromkeys(request.devices))
+        kind = request.payload.kind
         able = [name for name, device in self.devices.items() if kind in device.description.payloads]
         if not able:
             raise PayloadError(f"no QPU here takes a payload of kind {kind!r}", hint="see: qloom qpu list")
-        if not order.devices:  # one is enough, and whether it fits is for that one to say
+        if not request.devices:  # one is enough, and whether it fits is for that one to say
             able = [min(able, key=lambda name: (not self.core.is_up(name), self.core.backlog_s(name)))]
         return able
 
@@ -61,24 +61,24 @@ class Placing:
         longest_s = self.specs[place.device].longest_s
         return longest_s is None or place.expected_s <= longest_s
 
-    def _place(self, name: str, order: Order, *, whole: bool) -> Place:
-        expected_s, set_up = _read(self.devices[name], order)
-        limits = [order.time_limit_s, None if whole else self.specs[name].slowest_s]
+    def _place(self, name: str, request: TaskRequest, *, whole: bool) -> Place:
+        expected_s, set_up = _read(self.devices[name], request)
+        limits = [request.time_limit_s, None if whole else self.specs[name].slowest_s]
         limit_s = min((limit for limit in limits if limit is not None), default=None)
         return Place(name, expected_s, limit_s, set_up)
 
 
-def payload_text(order: Order) -> str:
+def payload_text(request: TaskRequest) -> str:
     """A payload as the store keeps it; raises for what it cannot keep."""
     try:
-        return stored_payload(order.payload)
+        return stored_payload(request.payload)
     except (TypeError, ValueError, RecursionError) as error:
         raise PayloadError(f"this payload cannot be stored ({type(error).__name__})") from None
 
 
-def _read(device: Device, order: Order) -> tuple[float, str | None]:
+def _read(device: Device, request: TaskRequest) -> tuple[float, str | None]:
     """How long a payload takes and its set-up key; raises for one that the device cannot take."""
-    payload, name = order.payload, device.description.name
+    payload, name = request.payload, device.description.name
     if payload.kind not in device.description.payloads:
         taken = ", ".join(device.description.payloads)
         raise PayloadError(f"QPU {name} takes no payload of kind {payload.kind!r}", hint=f"it takes {taken}")
@@ -91,7 +91,7 @@ def _read(device: Device, order: Order) -> tuple[float, str | None]:
         raise PayloadError(f"QPU {name} cannot read this payload ({type(error).__name__})") from None
     if not (math.isfinite(expected_s) and expected_s >= 0):
         raise PayloadError(f"this payload would take {expected_s} s")
-    for what, value in (("max_wait_s", order.max_wait_s), ("time_limit_s", order.time_limit_s)):
+    for what, value in (("max_wait_s", request.max_wait_s), ("time_limit_s", request.time_limit_s)):
         if value is not None and not 0 <= value < float("inf"):
             raise InputError(f"{what} must be a number of seconds, not {value}")
     return expected_s, set_up

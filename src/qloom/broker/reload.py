@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from qloom.broker.auth.members import Members
 from qloom.broker.config import BrokerConfig
-from qloom.broker.shell import Broker
+from qloom.broker.service import BrokerService
 from qloom.errors import QloomError
 
 LOG = logging.getLogger("qloom.broker")
@@ -23,7 +23,7 @@ class Reload:
     """Reads the config again when it is called; a config that is wrong changes nothing."""
 
     def __init__(
-        self, config: BrokerConfig, read: Callable[[], BrokerConfig], broker: Broker, members: Members
+        self, config: BrokerConfig, read: Callable[[], BrokerConfig], broker: BrokerService, members: Members
     ) -> None:
         self._started = self._applied = config
         self._read, self._broker, self._members = read, broker, members

@@ -29,7 +29,7 @@ from qloom.broker.server.limits import SparseLines
 from qloom.broker.server.listen import listening
 from qloom.broker.server.peers import Client, Proxies, proxies_named
 from qloom.broker.server.protocol import HttpProtocol
-from qloom.broker.shell import Broker
+from qloom.broker.service import BrokerService
 from qloom.broker.slurm import SlurmSite
 from qloom.broker.state_hook import StateHook
 from qloom.broker.store.file import alone, open_store
@@ -113,32 +113,32 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterator[Broker]:
+async def running(config: BrokerConfig, make_device: MakeDevice) -> AsyncIterator[BrokerService]:
     """A broker as a config describes it, started."""
     devices = devices_of(config, make_device)
-    store = open_store(config.store_path)
+    database = open_store(config.store_path)
     described = [device.description for device in devices]
     promised = {one.name: wait_s for one in described if (wait_s := config.promised_wait_s(one)) is not None}
-    broker = Broker(
+    broker = BrokerService(
         devices,
         [config.spec(description) for description in described],
-        store,
-        ServiceClock(int(store.get("clock_us", "0"))),
-        projects=projects_of(config, kept_accounts(store) if config.slurm.projects else {}),
+        database,
+        ServiceClock(int(database.get("clock_us", "0"))),
+        projects=projects_of(config, kept_accounts(database) if config.slurm.projects else {}),
         max_jobs=config.limits.max_jobs,
         half_life_s=config.half_life_s,
         keep_s=config.limits.keep_results_s,
         session_idle_s=config.limits.session_idle_s,
         poll_s=config.poll_s,
         promised_wait_s=promised,
-        state_hook=StateHook(config.hook) if config.hook else None,
+        hook=StateHook(config.hook) if config.hook else None,
         slurm=slurm_site(config) if config.slurm.require_job or config.slurm.require_job_for_tasks else None,
         require_job_for_tasks=config.slurm.require_job_for_tasks,
     )
     try:
         await broker.start()
-        if broker.slurm is not None:
-            broker.spawn(_warn_of_shares(broker, broker.slurm))
+        if broker.slurm_shares is not None:
+            broker.spawn(_warn_of_shares(broker, broker.slurm_shares.site))
         yield broker
     finally:
         await broker.close()
@@ -155,10 +155,10 @@ async def _readers(config: BrokerConfig) -> AsyncIterator[ReaderPool]:
         await pool.close()
 
 
-async def _warn_of_shares(broker: Broker, site: SlurmSite) -> None:
+async def _warn_of_shares(broker: BrokerService, site: SlurmSite) -> None:
     """Sessions would be refused, or wait, if Slurm gives out other shares than there are; it may be away just now."""
     try:
-        for difference in await site.share_differences({name: broker.core.shares(name) for name in broker.devices}):
+        for difference in await site.share_differences({name: broker.core.shares(name) for name in broker.specs}):
             LOG.warning("%s", difference)
     except Unavailable as error:
         LOG.warning("shares are not compared with Slurm's: %s", error.message)

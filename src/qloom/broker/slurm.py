@@ -171,27 +171,6 @@ def _gres_count(nodes: Iterable[str], name: str) -> int:
     return sum(int(count) for gres in nodes for count in wanted.findall(gres))
 
 
-class MissingShares:
-    """Since when sessions have lacked a share in what Slurm shows.
-
-    One look is not enough: a slurmctld that was killed and restarted shows running jobs as pending, or not at all,
-    until its nodes have told it of them.
-    """
-
-    def __init__(self, confirm_s: float) -> None:
-        self._confirm_us = round(confirm_s * 1e6)
-        self._since_us: dict[str, int] = {}  # by session
-
-    def confirmed(self, missing: Iterable[str], now_us: int) -> list[str]:
-        """Of the sessions that lack a share in this look, those that have lacked it for long enough."""
-        self._since_us = {session: self._since_us.get(session, now_us) for session in missing}
-        return [session for session, since_us in self._since_us.items() if now_us - since_us >= self._confirm_us]
-
-    def forget_all(self) -> None:
-        """Slurm did not answer: what it shows next may again be less than there is."""
-        self._since_us.clear()
-
-
 def _uid_of(who: Caller) -> int | None:
     """Of a caller with a token it is that of the user of that name."""
     if who.uid is not None:

@@ -1,4 +1,4 @@
-"""The hook: a command that tells the site, usually Slurm, when a device becomes available or is no longer.
+"""The hook: a command that reports to the site, usually Slurm, whether a device is available.
 
 It knows nothing of Slurm. A hook that fails is run again until it succeeds or the device has another state, since a
 node that stays drained, or one that takes jobs for a device that is away, would stay so until somebody notices.
@@ -35,7 +35,7 @@ class StateHook:
         self._timeout_s = timeout_s
         self._first_pause_s = first_pause_s
         self._longest_pause_s = longest_pause_s
-        self._failing: dict[str, tuple[str, str]] = {}  # the state that was to be told, and why it was not
+        self._failing: dict[str, tuple[str, str]] = {}  # the state to be reported, and why that failed
         self._turns: dict[str, asyncio.Lock] = {}
         self._superseded: dict[str, asyncio.Event] = {}  # by device; of its latest state
 
@@ -44,7 +44,7 @@ class StateHook:
         """Devices whose state the site does not have, and why: the hook's last failure."""
         return {device: reason for device, (_, reason) in self._failing.items()}
 
-    async def tell(self, device: str, state: str) -> None:
+    async def report(self, device: str, state: str) -> None:
         """Run the command for a new state of a device until it succeeds or a newer state takes its place."""
         if (before := self._superseded.get(device)) is not None:
             before.set()
@@ -84,7 +84,7 @@ class StateHook:
             except TimeoutError:
                 return f"no answer in {self._timeout_s:g} s"
             finally:
-                if process.returncode is None:  # also if the broker stops: the next one tells a newer state
+                if process.returncode is None:  # also if the broker stops: the next one reports a newer state
                     os.killpg(process.pid, signal.SIGKILL)
                     await process.wait()
             if code == 0:

@@ -220,8 +220,8 @@ def reconcile(
 def check(config: ConfigFile = None, as_json: Json = False) -> None:
     """Check config, devices, shares and store. The broker may be running."""
     from qloom.broker.config import devices_of, read_config
-    from qloom.broker.store.database import integrity
     from qloom.broker.store.file import is_gone
+    from qloom.broker.store.schema import integrity
     from qloom.devices.factory import make_device
 
     settings = read_config(config)

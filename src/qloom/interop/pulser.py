@@ -22,7 +22,7 @@ from pulser.backend.remote import (
 )
 
 from qloom.broker.client.sync import SyncBrokerClient
-from qloom.broker.queue.events import FINAL
+from qloom.broker.queue.task import FINAL
 from qloom.errors import InputError, PayloadError
 
 DEFAULT_RUNS = 100

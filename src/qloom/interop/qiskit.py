@@ -25,7 +25,7 @@ from qiskit.primitives.containers.sampler_pub import SamplerPub  # type: ignore[
 from qiskit.providers import JobStatus  # type: ignore[import, unused-ignore]
 
 from qloom.broker.client.sync import SyncBrokerClient
-from qloom.broker.queue.events import FINAL
+from qloom.broker.queue.task import FINAL
 from qloom.errors import InputError, PayloadError, QuantumFailed
 
 DEFAULT_SHOTS = 1024  # as Qiskit's own samplers have it

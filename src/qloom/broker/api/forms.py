@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
-from qloom.broker.store.records import Order
+from qloom.broker.store.records import TaskRequest
 from qloom.model import Payload
 
 
@@ -56,11 +56,11 @@ class TaskForm(Form):
         None, description="The Slurm job that holds a share of the QPU, where the broker asks for one of every task."
     )
 
-    def order(self) -> Order:
+    def request(self) -> TaskRequest:
         """As the broker takes it."""
         given: dict[str, Any] = self.model_dump(exclude={"body"})  # a dump would copy it, value by value
         part = {name: given.pop(name) for name in ("kind", "shots", "seconds", "options")}
-        return Order(Payload(body=self.body, **part), **{**given, "devices": tuple(given["devices"])})
+        return TaskRequest(Payload(body=self.body, **part), **{**given, "devices": tuple(given["devices"])})
 
 
 class SessionForm(Form):

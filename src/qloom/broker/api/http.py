@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Header, Query, Request
@@ -13,24 +11,24 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from qloom.broker.api.feed import Current, Feed
+from qloom.broker.api.devices import DeviceApi
 from qloom.broker.api.forms import EvictForm, Name, Problem, SessionForm, SharesForm, TaskForm
-from qloom.broker.api.health import health
-from qloom.broker.api.metrics import Metrics
+from qloom.broker.api.monitoring import BrokerMetrics, health
+from qloom.broker.api.oversight import Oversight
 from qloom.broker.api.reading import LoopReader, TaskReader, WrongForm
+from qloom.broker.api.sessions import SessionApi
+from qloom.broker.api.tasks import TaskApi
 from qloom.broker.auth.callers import Authenticator
 from qloom.broker.config import AuthPart, LimitsPart
-from qloom.broker.oversight import Oversight
+from qloom.broker.feed import stream_events
 from qloom.broker.problems import status_of
 from qloom.broker.server.gate import Gate, problem
-from qloom.broker.shell import Broker
+from qloom.broker.service import BrokerService
 from qloom.broker.store.records import Caller, hold_named
 from qloom.errors import QloomError
 from qloom.version import __version__
 
 LONGEST_WAIT_S = 60.0  # of one request; clients ask again
-HEARTBEAT_S = 15.0
-CHECK_S = 1.0  # a silent stream ends within this time after its credential was revoked
 
 Answer = dict[str, Any]
 Id = Annotated[str, PathPart(max_length=100)]
@@ -58,7 +56,7 @@ TASK_BODY: dict[str, Any] = {
 
 
 def make_app(
-    broker: Broker,
+    broker: BrokerService,
     auth: Authenticator,
     limits: LimitsPart | None = None,
     proxy_header: str = AuthPart().proxy_header,
@@ -74,16 +72,16 @@ def make_app(
         redirect_slashes=False,
     )
     app.add_middleware(Gate, auth=auth, limits=limits or LimitsPart(), proxy_header=proxy_header)
-    _tell_errors(app)
-    _tasks(app, broker, reader or LoopReader())
-    _sessions(app, broker)
-    _oversight(app, Oversight(broker))
-    _devices(app, broker)
+    _report_errors(app)
+    _tasks(app, broker.tasks, reader or LoopReader())
+    _sessions(app, broker.sessions)
+    _oversight(app, broker.oversight)
+    _devices(app, broker.devices)
     _watching(app, broker, auth)
     return app
 
 
-def _tell_errors(app: FastAPI) -> None:
+def _report_errors(app: FastAPI) -> None:
     @app.exception_handler(QloomError)
     async def known(request: Request, error: QloomError) -> JSONResponse:
         return JSONResponse(problem(error), status_of(error))
@@ -100,7 +98,7 @@ def _tell_errors(app: FastAPI) -> None:
         return JSONResponse(body, error.status_code, headers=error.headers)
 
 
-def _tasks(app: FastAPI, broker: Broker, reader: TaskReader) -> None:
+def _tasks(app: FastAPI, tasks: TaskApi, reader: TaskReader) -> None:
     @app.post("/v1/tasks", status_code=201, openapi_extra={"requestBody": TASK_BODY})
     async def submit(who: Who, request: Request, idempotency_key: Key = None, wait: Wait = 0.0) -> Response:
         """Queue a task. It is durable when this is answered; with `wait`, the answer may hold its result."""
@@ -108,26 +106,26 @@ def _tasks(app: FastAPI, broker: Broker, reader: TaskReader) -> None:
             wrong = {"loc": ("body",), "msg": "must be JSON, with the header Content-Type: application/json"}
             raise RequestValidationError([wrong])
         try:
-            order = await reader.read(who.user, await request.body(), idempotency_key)
+            task = await reader.read(who.user, await request.body(), idempotency_key)
         except WrongForm as error:
             raise RequestValidationError([{"loc": ("body", *error.place), "msg": error.message}]) from None
-        view = await broker.submit(who, order)
-        return _with_result(await broker.wait(who, view["id"], wait) if wait else view, 201)
+        view = await tasks.submit(who, task)
+        return _with_result(await tasks.wait(who, view["id"], wait) if wait else view, 201)
 
     @app.get("/v1/tasks/{id}")
     async def status(who: Who, id: Id, wait: Wait = 0.0) -> Answer:
         """How a task stands: state, place in the queue, expected wait. With `wait`, once it executes or is over."""
-        return await broker.wait_begun(who, id, wait) if wait else broker.status(who, id)
+        return await tasks.wait_begun(who, id, wait) if wait else tasks.status(who, id)
 
     @app.get("/v1/tasks/{id}/result")
     async def result(who: Who, id: Id, wait: Wait = 0.0) -> Response:
         """The result of a task that is done; otherwise how it stands. Can be read again until it is forgotten."""
-        return _with_result(await broker.wait(who, id, wait) if wait else broker.result(who, id))
+        return _with_result(await tasks.wait(who, id, wait) if wait else tasks.result(who, id))
 
     @app.delete("/v1/tasks/{id}")
     async def cancel(who: Who, id: Id) -> Answer:
         """A task is no longer wanted."""
-        return await broker.cancel(who, id)
+        return await tasks.cancel(who, id)
 
 
 def _is_json(content_type: str) -> bool:
@@ -145,24 +143,24 @@ def _with_result(view: Answer, status: int = 200) -> Response:
     return Response(text, status, media_type="application/json")
 
 
-def _sessions(app: FastAPI, broker: Broker) -> None:
+def _sessions(app: FastAPI, sessions: SessionApi) -> None:
     @app.post("/v1/sessions", status_code=201)
     async def open_session(who: Who, form: SessionForm, wait: Wait = 0.0) -> Answer:
         """Ask for a device or a share of it."""
         hold = hold_named(form.hold)
         options = {"project": form.project, "job": form.job, "key": form.key, "slurm_job": form.slurm_job}
-        view = await broker.open_session(who, form.device, hold, **options, shared=form.shared)
-        return await broker.wait_open(who, view["id"], wait) if wait else view
+        view = await sessions.open(who, form.device, hold, **options, shared=form.shared)
+        return await sessions.wait_open(who, view["id"], wait) if wait else view
 
     @app.get("/v1/sessions/{id}")
     async def session(who: Who, id: Id, wait: Wait = 0.0) -> Answer:
         """Whether a session of yours, or a shared one, is waiting, open or closed. Its owner's asking keeps it."""
-        return await broker.wait_open(who, id, wait) if wait else broker.session(who, id)
+        return await sessions.wait_open(who, id, wait) if wait else sessions.view(who, id)
 
     @app.delete("/v1/sessions/{id}")
     async def close_session(who: Who, id: Id) -> Answer:
         """End a session and cancel what is left of it."""
-        return await broker.close_session(who, id)
+        return await sessions.close(who, id)
 
 
 def _oversight(app: FastAPI, oversight: Oversight) -> None:
@@ -197,45 +195,45 @@ def _oversight(app: FastAPI, oversight: Oversight) -> None:
         return await oversight.evict(who, id, form.reason)
 
 
-def _devices(app: FastAPI, broker: Broker) -> None:
+def _devices(app: FastAPI, api: DeviceApi) -> None:
     @app.get("/v1/devices")
     async def devices(who: Who) -> list[Answer]:
         """All devices."""
-        return broker.device_views()
+        return api.views()
 
     @app.get("/v1/devices/{name}")
     async def device(who: Who, name: Id) -> Answer:
         """One device: what it takes, how it stands, what it promises."""
-        return broker.device(name)
+        return api.view(name)
 
     @app.get("/v1/queue")
     async def queue(who: Who) -> Answer:
         """Counts for each device, and the places of your own tasks."""
-        return broker.queue(who)
+        return api.queue(who)
 
     @app.post("/v1/devices/{name}/drain")
     async def drain(who: Who, name: Id) -> Answer:
         """Start nothing new on a device (administrators)."""
-        return await broker.drain(who, name, True)
+        return await api.drain(who, name, True)
 
     @app.post("/v1/devices/{name}/resume")
     async def resume(who: Who, name: Id) -> Answer:
         """Start tasks again (administrators)."""
-        return await broker.drain(who, name, False)
+        return await api.drain(who, name, False)
 
     @app.put("/v1/devices/{name}/shares")
     async def shares(who: Who, name: Id, form: SharesForm) -> Answer:
         """Offer another number of vQPUs (administrators)."""
-        return await broker.set_shares(who, name, form.shares)
+        return await api.set_shares(who, name, form.shares)
 
     @app.get("/v1/reconcile")
     async def reconcile(who: Who, device: OneDevice = None) -> list[Answer]:
         """Where the vendors' accounting and ours differ (administrators)."""
-        return await broker.reconcile(who, device)
+        return await api.reconcile(who, device)
 
 
-def _watching(app: FastAPI, broker: Broker, auth: Authenticator) -> None:
-    metrics = Metrics(broker)
+def _watching(app: FastAPI, broker: BrokerService, auth: Authenticator) -> None:
+    metrics = BrokerMetrics(broker)
 
     @app.get("/healthz")
     async def healthz(response: Response) -> Answer:
@@ -255,30 +253,5 @@ def _watching(app: FastAPI, broker: Broker, auth: Authenticator) -> None:
 
         With the id of the last event that was seen, those since then come first; `missed` says that some are gone.
         """
-        stream = _stream(broker.feed, who, last_event_id, auth.current)
+        stream = stream_events(broker.feed, who, last_event_id, auth.current)
         return StreamingResponse(stream, media_type="text/event-stream")
-
-
-async def _stream(
-    feed: Feed, who: Caller, after: str | None = None, current: Current = lambda who: who
-) -> AsyncIterator[str]:
-    """Events as long as the listener's credential counts, and a comment now and then so that the line is kept."""
-    listener, silent_s = feed.listen(who, after, current), 0.0
-    try:
-        yield ": qloom\n\n"
-        while listener.is_welcome():
-            try:
-                heard = await asyncio.wait_for(listener.next(), CHECK_S)
-            except TimeoutError:
-                silent_s += CHECK_S
-                if silent_s >= HEARTBEAT_S:
-                    silent_s = 0.0
-                    yield ": still here\n\n"
-                continue
-            if heard is None:
-                return
-            silent_s = 0.0
-            id, event = heard
-            yield f"id: {id}\nevent: {event['event']}\ndata: {json.dumps(event)}\n\n"
-    finally:
-        feed.leave(listener)

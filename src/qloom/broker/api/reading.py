@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from qloom.broker.api.forms import TaskForm
 from qloom.broker.problems import Unavailable
-from qloom.broker.store.records import Order
+from qloom.broker.store.records import TaskRequest
 from qloom.devices.child import Child, ChildDied, OutOfCpuTime
 from qloom.devices.frames import answer_frames, frame
 from qloom.devices.lend import ONE_THREAD, allow_cpu, command
@@ -40,26 +40,26 @@ class WrongForm(PayloadError):
 class TaskReader(Protocol):
     """Reads the body of a request."""
 
-    async def read(self, user: str, body: bytes, key: str | None) -> Order:
+    async def read(self, user: str, body: bytes, key: str | None) -> TaskRequest:
         """The task in it, with its facts; `key` is used if the body has none. Raises `WrongForm`, `PayloadError`."""
 
 
 class LoopReader:
     """Reads everything where it is called."""
 
-    async def read(self, user: str, body: bytes, key: str | None) -> Order:
+    async def read(self, user: str, body: bytes, key: str | None) -> TaskRequest:
         """See `TaskReader.read`."""
-        return read_order(body, key)
+        return read_request(body, key)
 
 
-def read_order(body: bytes, key: str | None) -> Order:
+def read_request(body: bytes, key: str | None) -> TaskRequest:
     """See `TaskReader.read`. Facts are found when somebody asks for them."""
     try:
-        order = TaskForm.model_validate_json(body).order()
+        request = TaskForm.model_validate_json(body).request()
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         raise WrongForm(first["msg"], place=first["loc"]) from None
-    return order if order.key is not None or key is None else replace(order, key=key)
+    return request if request.key is not None or key is None else replace(request, key=key)
 
 
 class ReaderPool:
@@ -84,17 +84,17 @@ class ReaderPool:
         """Start the first process, so that who comes first does not wait for it; the others start with their work."""
         await self._restart(self._idle[-1])
 
-    async def read(self, user: str, body: bytes, key: str | None) -> Order:
+    async def read(self, user: str, body: bytes, key: str | None) -> TaskRequest:
         """See `TaskReader.read`."""
         if len(body) <= SMALL:
-            return read_order(body, key)
+            return read_request(body, key)
         child = await self._turn(user)
         try:
             return await self._ask(child, body, key)
         finally:
             self._give_back(child)
 
-    async def _ask(self, child: Child, body: bytes, key: str | None) -> Order:
+    async def _ask(self, child: Child, body: bytes, key: str | None) -> TaskRequest:
         try:
             answer, text = await child.call("read", {"key": key, "cpu_s": self._cpu_s}, HANGS_S, body)
         except OutOfCpuTime:
@@ -108,7 +108,7 @@ class ReaderPool:
         if "wrong" in answer:
             raise WrongForm(answer["wrong"], place=tuple(answer["place"]))
         payload = payload_under(answer["payload"], text)
-        return Order(payload, **answer["order"], known_digest=answer["digest"])
+        return TaskRequest(payload, **answer["request"], known_digest=answer["digest"])
 
     async def _turn(self, user: str) -> Child:
         """A process; who has none waiting goes before who has many."""
@@ -152,15 +152,15 @@ class ReaderPool:
         await asyncio.gather(*(child.close() for child in self._children))
 
 
-def _answer(request: dict[str, Any], body: bytes) -> bytes:
+def _answer(call: dict[str, Any], body: bytes) -> bytes:
     """In the process: everything that takes long, once."""
-    head = {"n": request["n"]}
+    head = {"n": call["n"]}
     try:
-        allow_cpu(request["params"]["cpu_s"])
-        order = read_order(body, request["params"]["key"])
-        own = {name: value for name, value in vars(order).items() if name not in ("payload", "known_digest")}
-        answer = {"order": own, "payload": head_of(order.payload), "digest": order.digest()}
-        return frame({**head, "answer": answer}, order.payload.text)
+        allow_cpu(call["params"]["cpu_s"])
+        request = read_request(body, call["params"]["key"])
+        own = {name: value for name, value in vars(request).items() if name not in ("payload", "known_digest")}
+        answer = {"request": own, "payload": head_of(request.payload), "digest": request.digest()}
+        return frame({**head, "answer": answer}, request.payload.text)
     except WrongForm as error:
         return frame({**head, "answer": {"wrong": error.message, "place": error.place}}, "null")
     except QloomError as error:

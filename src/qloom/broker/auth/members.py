@@ -12,17 +12,17 @@ from qloom.broker.auth.callers import Authenticator
 from qloom.broker.config import BrokerConfig
 from qloom.broker.problems import Unavailable
 from qloom.broker.queue.ledger import Project
-from qloom.broker.shell import Broker
+from qloom.broker.service import BrokerService
 from qloom.broker.slurm import Account, SlurmSite
-from qloom.broker.store.store import Store
+from qloom.broker.store.database import Database
 
 LOG = logging.getLogger("qloom.broker")
 KEPT = "slurm_accounts"  # as Slurm told them last: a broker that starts while Slurm is away goes on with those
 
 
-def kept_accounts(store: Store) -> dict[str, Account]:
+def kept_accounts(database: Database) -> dict[str, Account]:
     """Slurm's accounts as they were last."""
-    kept = json.loads(store.get(KEPT, "{}"))
+    kept = json.loads(database.get(KEPT, "{}"))
     return {name: Account(entry["weight"], tuple(entry["members"])) for name, entry in kept.items()}
 
 
@@ -48,10 +48,10 @@ class Members:
     """Keeps projects, members and administrators in step with the config and with Slurm's associations."""
 
     def __init__(
-        self, config: BrokerConfig, broker: Broker, auth: Authenticator, site: SlurmSite | None = None
+        self, config: BrokerConfig, broker: BrokerService, auth: Authenticator, site: SlurmSite | None = None
     ) -> None:
         self._config, self._broker, self._auth, self._site = config, broker, auth, site
-        self._accounts = kept_accounts(broker.store) if site is not None else {}
+        self._accounts = kept_accounts(broker.database) if site is not None else {}
         self._apply()
 
     def replace(self, config: BrokerConfig) -> None:
@@ -70,7 +70,7 @@ class Members:
             return
         self._apply()
         kept = {name: asdict(account) for name, account in self._accounts.items()}
-        self._broker.store.put(KEPT, json.dumps(kept))
+        self._broker.database.put(KEPT, json.dumps(kept))
 
     async def keep(self) -> None:
         """Ask again and again."""

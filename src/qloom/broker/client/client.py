@@ -14,7 +14,7 @@ from typing import Any
 
 from qloom.broker.auth.munge import Munge
 from qloom.broker.client.transport import Transport
-from qloom.broker.queue.events import FINAL
+from qloom.broker.queue.task import FINAL
 from qloom.errors import QuantumFailed
 from qloom.model import Payload
 

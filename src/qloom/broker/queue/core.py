@@ -12,33 +12,31 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from qloom.broker.queue.events import (
-    FINAL,
-    ON_DEVICE,
     Action,
-    Advanced,
-    Cancelled,
-    Counting,
+    CountExecution,
+    DeviceReleased,
     DeviceUp,
-    Ended,
+    EndSession,
+    EndTask,
     Event,
-    Finished,
-    Held,
-    LetGo,
-    Moved,
-    Place,
-    Released,
-    Requeued,
+    MoveTask,
     SessionClosed,
-    SessionEnded,
     SessionRequested,
     SharesChanged,
-    Stop,
-    Submitted,
+    StopTask,
+    TaskAdvanced,
+    TaskCancelled,
+    TaskFinished,
+    TaskHeld,
+    TaskReleased,
+    TaskRequeued,
+    TaskSubmitted,
     TimePassed,
 )
-from qloom.broker.queue.lines import Counted, DeviceLine, SessionEntry, TaskEntry
+from qloom.broker.queue.lines import DeviceLine, SessionEntry
 from qloom.broker.queue.policies import group
 from qloom.broker.queue.serving import Serving
+from qloom.broker.queue.task import FINAL, ON_DEVICE, Counted, Place, QuantumTask
 from qloom.errors import InputError, Refused
 from qloom.model import QpuHold
 
@@ -50,23 +48,23 @@ class QueueCore(Serving):
         """Take one event in; what must be done now comes out, in order."""
         actions: list[Action] = []
         match event:
-            case Submitted():
-                device = self._submit(event, now_us)
-            case Cancelled(name, why):
+            case TaskSubmitted(task):
+                device = self._submit(task, now_us)
+            case TaskCancelled(name, why):
                 return self._cancel(name, why, now_us)
-            case Held(name):
+            case TaskHeld(name):
                 device = self._hold(self._known(name), now_us)
-            case Released(name):
+            case TaskReleased(name):
                 device, actions = self._release(self._known(name), now_us)
-            case Requeued(name):
+            case TaskRequeued(name):
                 return self._requeue(self._known(name))
-            case Advanced(name, state):
+            case TaskAdvanced(name, state):
                 self._advance_task(name, state, now_us)
                 return []
-            case LetGo(name):
-                device = self._let_go(self._tasks[name], now_us)
+            case DeviceReleased(name):
+                device = self._leave_device(self._tasks[name], now_us)
                 self._next_head(device, self._tasks[name])
-            case Finished():
+            case TaskFinished():
                 device, actions = self._finish(event, now_us)
             case SessionRequested():
                 device = self._request(event)
@@ -88,30 +86,31 @@ class QueueCore(Serving):
 
     # Tasks
 
-    def _submit(self, event: Submitted, now_us: int) -> DeviceLine:
-        device = self._device(event.device)
-        if event.task in self._tasks:
-            raise InputError(f"quantum task {event.task} was submitted twice")
-        session = self._sessions.get(event.session) if event.session is not None else None
-        if event.session is not None and session is None:
-            raise Refused(f"quantum task {event.task}: its session {event.session} is closed", hint="open another")
+    def _submit(self, task: QuantumTask, now_us: int) -> DeviceLine:
+        device = self._device(task.device)
+        if task.id in self._tasks:
+            raise InputError(f"quantum task {task.id} was submitted twice")
+        session = self._sessions.get(task.session) if task.session is not None else None
+        if task.session is not None and session is None:
+            raise Refused(f"quantum task {task.id}: its session {task.session} is closed", hint="open another")
         longest_s = device.spec.longest_s
-        owns_it = event.session is not None and device.owner == event.session
-        if longest_s is not None and event.expected_s > longest_s and not owns_it:
+        owns_it = task.session is not None and device.owner == task.session
+        if longest_s is not None and task.expected_s > longest_s and not owns_it:
             raise Refused(
-                f"a task of {event.expected_s:g} s is longer than QPU {event.device} admits ({longest_s:g} s)",
+                f"a task of {task.expected_s:g} s is longer than QPU {task.device} admits ({longest_s:g} s)",
                 hint="fewer shots, or hold the whole device",
             )
-        if event.max_wait_s is not None:
-            self._require_wait(device, event.session, event.max_wait_s)
-        self.ledger.admit_task(event.project, event.job, event.reserved_s, now_us)
-        task = TaskEntry(event, "queued", self._next_order(), now_us, now_us)
+        if task.max_wait_s is not None:
+            self._require_wait(device, task.session, task.max_wait_s)
+        self.ledger.admit_task(task.project, task.job, task.reserved_s, now_us)
+        task.order = self._next_order()
+        task.queued_us = task.since_us = now_us
         self._add(task)
         if session is None:
-            device.wait_outside(event.task, group(device.spec.policy, event))
+            device.wait_outside(task.id, group(device.spec.policy, task))
         else:
-            task.most_shares = self._most_shares(device, session, event)
-            session.tasks.append(event.task)
+            task.most_shares = self._most_shares(device, session, task)
+            session.tasks.append(task.id)
             if len(session.tasks) == 1:
                 self._become_head(device, session)
         return device
@@ -137,7 +136,7 @@ class QueueCore(Serving):
             task.state, task.since_us = state, now_us
             self._note_deadline(task)
 
-    def _known(self, name: str) -> TaskEntry:
+    def _known(self, name: str) -> QuantumTask:
         try:
             return self._tasks[name]
         except KeyError:
@@ -145,56 +144,56 @@ class QueueCore(Serving):
 
     # What administrators do
 
-    def _hold(self, task: TaskEntry, now_us: int) -> DeviceLine:
-        name, device = task.submitted.task, self._device(task.submitted.device)
+    def _hold(self, task: QuantumTask, now_us: int) -> DeviceLine:
+        name, device = task.id, self._device(task.device)
         if task.state != "queued":
             raise Refused(f"quantum task {name} is on QPU {device.spec.name}", hint="requeue it, then hold it")
         if not task.is_held:
             self._leave_line(device, task, now_us)
             self._count_backlog(task, -1)
             task.counted = replace(task.counted, held_us=now_us)
-            if (session := self._sessions.get(task.submitted.session or "")) is not None:
+            if (session := self._sessions.get(task.session or "")) is not None:
                 session.held[name] = None
         return device
 
-    def _release(self, task: TaskEntry, now_us: int) -> tuple[DeviceLine, list[Action]]:
+    def _release(self, task: QuantumTask, now_us: int) -> tuple[DeviceLine, list[Action]]:
         """To the end of its line, as if it had just come: what came meanwhile was told nothing of it."""
-        device = self._device(task.submitted.device)
+        device = self._device(task.device)
         if not task.is_held:
             return device, []
         task.counted = replace(task.counted, held_us=None, uncounted_us=now_us - task.queued_us)
         task.order, task.most_shares = self._next_order(), None
         self._count_backlog(task, 1)
         self._note_deadline(task)
-        if (session := self._sessions.get(task.submitted.session or "")) is None:
-            device.wait_outside(task.submitted.task, group(device.spec.policy, task.submitted))
+        if (session := self._sessions.get(task.session or "")) is None:
+            device.wait_outside(task.id, group(device.spec.policy, task))
             return device, self._move_waiting(device, now_us)
-        del session.held[task.submitted.task]
-        session.tasks.append(task.submitted.task)
+        del session.held[task.id]
+        session.tasks.append(task.id)
         if len(session.tasks) == 1:
             self._become_head(device, session)
         return device, []
 
-    def _requeue(self, task: TaskEntry) -> list[Action]:
+    def _requeue(self, task: QuantumTask) -> list[Action]:
         if task.state == "queued":
-            raise Refused(f"quantum task {task.submitted.task} is queued already")
+            raise Refused(f"quantum task {task.id} is queued already")
         if task.stopping not in ("", "queued"):
-            raise Refused(f"quantum task {task.submitted.task} is being taken back for good")
+            raise Refused(f"quantum task {task.id} is being taken back for good")
         return self._stop(task, "queued", "")
 
-    def _queue_anew(self, device: DeviceLine, task: TaskEntry, now_us: int) -> None:
+    def _queue_anew(self, device: DeviceLine, task: QuantumTask, now_us: int) -> None:
         """As if it had just come: its attempts and its wait begin again."""
-        name, session = task.submitted.task, self._sessions.get(task.submitted.session or "")
+        name, session = task.id, self._sessions.get(task.session or "")
         task.state, task.since_us, task.stopping, task.reason = "queued", now_us, "", ""
         task.counted = Counted(uncounted_us=now_us - task.queued_us, spent=task.attempts)
-        was_let_go, task.let_go = task.let_go, False
+        had_left, task.has_left_device = task.has_left_device, False
         task.order, task.most_shares = self._next_order(), None
         self._note_deadline(task)
         if session is None:
-            device.wait_outside(name, group(device.spec.policy, task.submitted))
+            device.wait_outside(name, group(device.spec.policy, task))
         else:
             session.tasks.append(name)
-            if not was_let_go or len(session.tasks) == 1:
+            if not had_left or len(session.tasks) == 1:
                 self._become_head(device, session)
 
     # Devices that are away
@@ -209,7 +208,7 @@ class QueueCore(Serving):
             task.since_us = now_us
             self._note_deadline(task)
             since_us = None if device.away else now_us
-            actions.append(Counting(task.submitted.task, task.counted.ran_us, since_us))
+            actions.append(CountExecution(task.id, task.counted.ran_us, since_us))
         return actions
 
     def _move_waiting(self, device: DeviceLine, now_us: int) -> list[Action]:
@@ -218,24 +217,24 @@ class QueueCore(Serving):
         waiting = [name for line in lines if not line.up for tasks in line.outside.values() for name in tasks]
         actions: list[Action] = []
         for task in (self._tasks[name] for name in waiting):
-            places = [place for place in task.submitted.places if self._device(place.device).up]
+            places = [place for place in task.places if self._device(place.device).up]
             if places:
-                self._leave_line(self._device(task.submitted.device), task, now_us)
+                self._leave_line(self._device(task.device), task, now_us)
                 actions += self._move(task, places, now_us, back=True)
         return actions
 
-    def _move(self, task: TaskEntry, places: Sequence[Place], now_us: int, *, back: bool) -> list[Action]:
+    def _move(self, task: QuantumTask, places: Sequence[Place], now_us: int, *, back: bool) -> list[Action]:
         """To the place that would have it first."""
-        was = task.submitted
         place = min(places, key=lambda one: (not self.is_up(one.device), self.expected_wait_s(one.device)))
         self._count_backlog(task, -1)
-        task.submitted = was.moved(place, back=back)
+        was_reserved_s = task.reserved_s
+        task.move(place, back=back)
         self._count_backlog(task, 1)
-        self.ledger.change_reserve(was.project, was.reserved_s, task.submitted.reserved_s)
+        self.ledger.change_reserve(task.project, was_reserved_s, task.reserved_s)
         task.order = self._next_order()
         device = self._device(place.device)
-        device.wait_outside(was.task, group(device.spec.policy, task.submitted))
-        return [Moved(task.submitted), *self._serve(device, now_us)]
+        device.wait_outside(task.id, group(device.spec.policy, task))
+        return [MoveTask(task.id, place, task.places), *self._serve(device, now_us)]
 
     # The ends of tasks
 
@@ -243,21 +242,21 @@ class QueueCore(Serving):
         task = self._tasks.get(name)
         if task is None:
             return []
-        device = self._device(task.submitted.device)
+        device = self._device(task.device)
         if task.state != "queued":
             return self._stop(task, "cancelled", why)
         if not task.is_held:
             self._leave_line(device, task, now_us)
         return [self._end(name, "cancelled", why), *self._serve(device, now_us)]
 
-    def _stop(self, task: TaskEntry, state: str, reason: str) -> list[Action]:
+    def _stop(self, task: QuantumTask, state: str, reason: str) -> list[Action]:
         already, task.stopping, task.reason = task.stopping, state, reason
-        return [] if already else [Stop(task.submitted.task)]
+        return [] if already else [StopTask(task.id)]
 
-    def _leave_line(self, device: DeviceLine, task: TaskEntry, now_us: int) -> None:
-        name, session = task.submitted.task, task.submitted.session
+    def _leave_line(self, device: DeviceLine, task: QuantumTask, now_us: int) -> None:
+        name, session = task.id, task.session
         if session is None:
-            device.leave_outside(name, group(device.spec.policy, task.submitted))
+            device.leave_outside(name, group(device.spec.policy, task))
         elif session in self._sessions:
             tasks = self._sessions[session].tasks
             was_head = tasks[0] == name
@@ -265,30 +264,30 @@ class QueueCore(Serving):
             if was_head and tasks:
                 self._become_head(device, self._sessions[session])
 
-    def _let_go(self, task: TaskEntry, now_us: int) -> DeviceLine:
+    def _leave_device(self, task: QuantumTask, now_us: int) -> DeviceLine:
         """The device is free for the next task, if it was not so before."""
-        name, device = task.submitted.task, self._device(task.submitted.device)
+        name, device = task.id, self._device(task.device)
         if name in device.executing:
             device.executing.remove(name)
             task.on_device_s = task.executed_us(now_us) / 1e6
-            if (session := self._sessions.get(task.submitted.session or "")) is not None:
-                session.turn_s += max(0.0, task.on_device_s - task.submitted.expected_s)
+            if (session := self._sessions.get(task.session or "")) is not None:
+                session.turn_s += max(0.0, task.on_device_s - task.expected_s)
         return device
 
-    def _next_head(self, device: DeviceLine, task: TaskEntry) -> None:
+    def _next_head(self, device: DeviceLine, task: QuantumTask) -> None:
         """A task has left the device for good: the next of its session may stand in line."""
-        session = self._sessions.get(task.submitted.session or "")
-        if session is not None and session.tasks and not task.let_go:
+        session = self._sessions.get(task.session or "")
+        if session is not None and session.tasks and not task.has_left_device:
             self._become_head(device, session)
-        task.let_go = True
+        task.has_left_device = True
 
-    def _finish(self, event: Finished, now_us: int) -> tuple[DeviceLine, list[Action]]:
+    def _finish(self, event: TaskFinished, now_us: int) -> tuple[DeviceLine, list[Action]]:
         task = self._tasks[event.task]
-        device = self._let_go(task, now_us)
+        device = self._leave_device(task, now_us)
         if not event.attempted:
             task.attempts -= 1
         billed_s = task.on_device_s if event.billed_s is None else event.billed_s
-        self.ledger.charge(task.submitted.project, billed_s, now_us)
+        self.ledger.charge(task.project, billed_s, now_us)
         if task.stopping == "queued":  # unless it was done before it could be taken back
             if not event.ok:
                 self._queue_anew(device, task, now_us)
@@ -297,51 +296,51 @@ class QueueCore(Serving):
         if event.fault and not task.stopping and task.tries <= device.spec.retries:
             self._try_again(device, task, now_us)
             return device, self._move_waiting(device, now_us)
-        if event.fault and not task.stopping and task.submitted.places:
-            task.state, task.since_us, task.let_go = "queued", now_us, False
+        if event.fault and not task.stopping and task.places:
+            task.state, task.since_us, task.has_left_device = "queued", now_us, False
             task.counted = Counted(task.counted.held_us, task.counted.uncounted_us, spent=task.attempts)
             self._note_deadline(task)
-            return device, self._move(task, task.submitted.places, now_us, back=False)
+            return device, self._move(task, task.places, now_us, back=False)
         state = task.stopping or ("done" if event.ok and not event.fault else "failed")
         reason = task.reason or ("" if state != "failed" else "the device failed" if event.fault else "it failed")
         ended = self._end(event.task, state, reason)
         self._next_head(device, task)
         return device, [ended]
 
-    def _try_again(self, device: DeviceLine, task: TaskEntry, now_us: int) -> None:
+    def _try_again(self, device: DeviceLine, task: QuantumTask, now_us: int) -> None:
         """Back to where it was: the place in the line is kept, so it is the first that can run."""
         task.state, task.since_us = "queued", now_us
         self._note_deadline(task)
-        name, session = task.submitted.task, self._sessions.get(task.submitted.session or "")
+        name, session = task.id, self._sessions.get(task.session or "")
         if session is not None:
             session.tasks.appendleft(name)
         else:
-            device.wait_outside(name, group(device.spec.policy, task.submitted), first=True)
+            device.wait_outside(name, group(device.spec.policy, task), first=True)
 
-    def _end(self, name: str, state: str, reason: str) -> Ended:
+    def _end(self, name: str, state: str, reason: str) -> EndTask:
         assert state in FINAL  # noqa: S101
-        submitted = self._remove(name)
-        if (session := self._sessions.get(submitted.session or "")) is not None:
+        task = self._remove(name)
+        if (session := self._sessions.get(task.session or "")) is not None:
             session.held.pop(name, None)
-        self.ledger.settle_task(submitted.project, submitted.job, submitted.reserved_s)
-        return Ended(name, state, reason)
+        self.ledger.settle_task(task.project, task.job, task.reserved_s)
+        return EndTask(name, state, reason)
 
     def _expire(self, now_us: int) -> list[Action]:
         actions: list[Action] = []
         for session, due_us, why in self._holds():
             if due_us <= now_us:
                 device, ended = self._close(session, f"its session was closed: {why}")
-                actions += [*ended, SessionEnded(session, why), *self._serve(device, now_us)]
+                actions += [*ended, EndSession(session, why), *self._serve(device, now_us)]
         while self.next_deadline_us() is not None and self._deadlines and self._deadlines[0][0] <= now_us:
             _, name = heapq.heappop(self._deadlines)
             task = self._tasks[name]
             if task.state == "queued":
-                device = self._device(task.submitted.device)
+                device = self._device(task.device)
                 self._leave_line(device, task, now_us)
-                reason = f"it waited longer than {task.submitted.max_wait_s:g} s"
+                reason = f"it waited longer than {task.max_wait_s:g} s"
                 actions += [self._end(name, "expired", reason), *self._serve(device, now_us)]
             else:
-                actions += self._stop(task, "failed", f"it ran longer than {task.submitted.time_limit_s:g} s")
+                actions += self._stop(task, "failed", f"it ran longer than {task.time_limit_s:g} s")
         return actions
 
     # Sessions
@@ -360,7 +359,7 @@ class QueueCore(Serving):
         device = self._device(session.requested.device)
         actions: list[Action] = [self._end(task, "cancelled", why) for task in (*session.tasks, *session.held)]
         for task in list(device.executing):
-            if self._tasks[task].submitted.session == name:
+            if self._tasks[task].session == name:
                 actions += self._stop(self._tasks[task], "cancelled", why)
         device.open.pop(name, None)
         if name in device.requests:

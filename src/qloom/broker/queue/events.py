@@ -2,62 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from qloom.broker.queue.task import Place, QuantumTask
 from qloom.model import QpuHold
 
-WAITING = ("queued",)
-ON_DEVICE = ("preparing", "vendor_queued", "executing")
-FINAL = ("done", "failed", "cancelled", "expired")
+
+@dataclass(frozen=True)
+class TaskSubmitted:
+    """A task was submitted, from a session or from outside."""
+
+    task: QuantumTask
 
 
 @dataclass(frozen=True)
-class Place:
-    """A device that a task may run on instead, and what it would be there."""
-
-    device: str
-    expected_s: float = 0.0
-    time_limit_s: float | None = None
-    set_up: str | None = None
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """A task has come, from a session or from outside."""
-
-    task: str
-    device: str
-    session: str | None = None
-    expected_s: float = 0.0
-    project: str = ""
-    job: str = ""
-    priority: int = 0
-    max_wait_s: float | None = None  # refused if it cannot be met, expired if it is exceeded
-    time_limit_s: float | None = None  # of execution
-    set_up: str | None = None  # tasks of a session with the same set-up may share a turn
-    places: tuple[Place, ...] = ()  # where else it may run, if it is from outside any session
-
-    @property
-    def reserved_s(self) -> float:
-        """What a budget must have left for it, wherever it runs."""
-        return max(self.expected_s, *(place.expected_s for place in self.places), 0.0)
-
-    def moved(self, place: Place, *, back: bool) -> Submitted:
-        """The same task elsewhere; `back` if it may return."""
-        here = Place(self.device, self.expected_s, self.time_limit_s, self.set_up)
-        places = tuple(other for other in self.places if other is not place) + ((here,) if back else ())
-        return replace(
-            self,
-            device=place.device,
-            expected_s=place.expected_s,
-            time_limit_s=place.time_limit_s,
-            set_up=place.set_up,
-            places=places,
-        )
-
-
-@dataclass(frozen=True)
-class Cancelled:
+class TaskCancelled:
     """A task is no longer wanted."""
 
     task: str
@@ -65,28 +24,28 @@ class Cancelled:
 
 
 @dataclass(frozen=True)
-class Held:
+class TaskHeld:
     """An administrator holds a queued task: it is not started before it is released."""
 
     task: str
 
 
 @dataclass(frozen=True)
-class Released:
+class TaskReleased:
     """A task that was held may run again; it goes to the end of its line."""
 
     task: str
 
 
 @dataclass(frozen=True)
-class Requeued:
+class TaskRequeued:
     """A task is to be taken back from its device and queued again, as if it had just come."""
 
     task: str
 
 
 @dataclass(frozen=True)
-class Advanced:
+class TaskAdvanced:
     """The device has moved a task on: preparing, vendor_queued or executing."""
 
     task: str
@@ -94,14 +53,14 @@ class Advanced:
 
 
 @dataclass(frozen=True)
-class LetGo:
-    """The device is done with a task, so that another can start there; how it ended is told by `Finished`."""
+class DeviceReleased:
+    """The device is done with a task, so that another can start there; how it ended is told by `TaskFinished`."""
 
     task: str
 
 
 @dataclass(frozen=True)
-class Finished:
+class TaskFinished:
     """The device is done with a task: well, badly, by a fault of its own, or because it was stopped."""
 
     task: str
@@ -155,14 +114,14 @@ class TimePassed:
 
 
 Event = (
-    Submitted
-    | Cancelled
-    | Held
-    | Released
-    | Requeued
-    | Advanced
-    | LetGo
-    | Finished
+    TaskSubmitted
+    | TaskCancelled
+    | TaskHeld
+    | TaskReleased
+    | TaskRequeued
+    | TaskAdvanced
+    | DeviceReleased
+    | TaskFinished
     | SessionRequested
     | SessionClosed
     | DeviceUp
@@ -172,7 +131,7 @@ Event = (
 
 
 @dataclass(frozen=True)
-class Start:
+class StartTask:
     """Give this task to its device now."""
 
     task: str
@@ -180,21 +139,21 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Stop:
-    """Take this task back from its device; `Finished` must follow."""
+class StopTask:
+    """Take this task back from its device; `TaskFinished` must follow."""
 
     task: str
 
 
 @dataclass(frozen=True)
-class SessionOpened:
+class OpenSession:
     """The session holds its device, or its share, from now on."""
 
     session: str
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndTask:
     """A task has come to its final state; `reason` says why, unless it is done."""
 
     task: str
@@ -203,14 +162,16 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Moved:
+class MoveTask:
     """A queued task waits for another device from now on."""
 
-    submitted: Submitted
+    task: str
+    place: Place
+    places: tuple[Place, ...]  # where else it may run
 
 
 @dataclass(frozen=True)
-class Counting:
+class CountExecution:
     """Execution of a task counts against its limit from `since_us` on, or not for now; `ran_us` was before."""
 
     task: str
@@ -219,11 +180,11 @@ class Counting:
 
 
 @dataclass(frozen=True)
-class SessionEnded:
+class EndSession:
     """A session has reached a limit, and is closed."""
 
     session: str
     why: str
 
 
-Action = Start | Stop | SessionOpened | Ended | Moved | Counting | SessionEnded
+Action = StartTask | StopTask | OpenSession | EndTask | MoveTask | CountExecution | EndSession

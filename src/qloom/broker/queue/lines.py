@@ -1,4 +1,4 @@
-"""What the queue core remembers: one entry per task and session, one line per device."""
+"""What the queue core remembers of sessions and devices: one entry per session, one line per device."""
 
 from __future__ import annotations
 
@@ -6,58 +6,8 @@ from collections import OrderedDict, deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from qloom.broker.queue.events import SessionRequested, Submitted
-from qloom.broker.queue.policies import Candidate
+from qloom.broker.queue.events import SessionRequested
 from qloom.broker.queue.promise import DeviceSpec
-
-
-@dataclass(frozen=True)
-class Counted:
-    """What of a task's time and attempts counts against its limits; the store keeps it."""
-
-    held_us: int | None = None  # since when it is held
-    uncounted_us: int = 0  # from its submission until it was released, or queued anew: its wait began then
-    spent: int = 0  # attempts before it was last queued anew
-    ran_us: int = 0  # execution that counted before
-    runs: bool = True  # whether execution counts now: the device is not away
-
-
-NOTHING = Counted()
-
-
-@dataclass
-class TaskEntry:
-    """A task that is not over."""
-
-    submitted: Submitted
-    state: str
-    order: int
-    queued_us: int
-    since_us: int  # of the present state
-    attempts: int = 0
-    on_device_s: float = 0.0  # of the last attempt
-    let_go: bool = False  # the device is done with it, and its answer is on the way
-    outside_ahead: int = 0  # tasks from outside that were started while this one was the head of its session
-    most_shares: int | None = None  # with more sessions its limit on waiting might not be kept; None: any number
-    stopping: str = ""  # the state it will have once the device has let go of it
-    reason: str = ""
-    counted: Counted = NOTHING
-
-    @property
-    def is_held(self) -> bool:
-        """Whether an administrator holds it."""
-        return self.counted.held_us is not None
-
-    @property
-    def tries(self) -> int:
-        """Attempts since it was queued, or queued anew."""
-        return self.attempts - self.counted.spent
-
-    def executed_us(self, now_us: int) -> int:
-        """How long it has executed, as far as that counts."""
-        if self.state != "executing":
-            return 0
-        return self.counted.ran_us + (now_us - self.since_us if self.counted.runs else 0)
 
 
 @dataclass
@@ -117,20 +67,3 @@ class DeviceLine:
     def first_outside(self) -> list[str]:
         """Those that can be next: the first of each group."""
         return [next(iter(line)) for line in self.outside.values()]
-
-
-def candidate(task: TaskEntry, now_us: int) -> Candidate:
-    submitted = task.submitted
-    waited_s = (now_us - task.queued_us) / 1e6
-    return Candidate(submitted.task, task.order, submitted.project, submitted.priority, waited_s)
-
-
-def deadline_us(task: TaskEntry) -> int | None:
-    submitted, counted = task.submitted, task.counted
-    if task.state == "queued" and submitted.max_wait_s is not None and not task.is_held:
-        began_us = task.queued_us + counted.uncounted_us
-        return began_us + round(submitted.max_wait_s * 1e6) + 1  # a wait of just so long is allowed
-    counts = task.state == "executing" and counted.runs and not (task.stopping or task.let_go)
-    if counts and submitted.time_limit_s is not None:
-        return task.since_us + round(submitted.time_limit_s * 1e6) - counted.ran_us
-    return None

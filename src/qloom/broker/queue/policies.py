@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from qloom.broker.queue.events import Submitted
+from qloom.broker.queue.task import QuantumTask
 from qloom.errors import InputError
 
 
@@ -64,23 +64,23 @@ class Usage:
             self.seconds[project] *= factor
 
 
-Order = Callable[[Candidate, Usage], tuple[float, ...]]
+Ordering = Callable[[Candidate, Usage], tuple[float, ...]]
 AGEING_S = 600.0  # ten minutes of waiting weigh as much as one step of priority
 
-POLICIES: dict[str, Order] = {
+POLICIES: dict[str, Ordering] = {
     "fifo": lambda candidate, usage: (candidate.order,),
     "fair": lambda candidate, usage: (usage.of(candidate.project), candidate.order),
     "priority": lambda candidate, usage: (-candidate.priority - candidate.waited_s / AGEING_S, candidate.order),
 }
-GROUPS: dict[str, Callable[[Submitted], Hashable]] = {  # of each group, the one that came first goes first
-    "fifo": lambda submitted: None,
-    "fair": lambda submitted: submitted.project,
-    "priority": lambda submitted: submitted.priority,
+GROUPS: dict[str, Callable[[QuantumTask], Hashable]] = {  # of each group, the one that came first goes first
+    "fifo": lambda task: None,
+    "fair": lambda task: task.project,
+    "priority": lambda task: task.priority,
 }
 CAN_PROMISE = ("fifo",)
 
 
-def policy(name: str) -> Order:
+def policy(name: str) -> Ordering:
     """The policy of that name."""
     try:
         return POLICIES[name]
@@ -88,6 +88,6 @@ def policy(name: str) -> Order:
         raise InputError(f"no policy is called {name!r}", hint=f"choose one of {', '.join(POLICIES)}") from None
 
 
-def group(policy: str, submitted: Submitted) -> Hashable:
+def group(policy: str, task: QuantumTask) -> Hashable:
     """Tasks of one group keep the order they came in, so that only the first of it can be the next of all."""
-    return GROUPS[policy](submitted)
+    return GROUPS[policy](task)

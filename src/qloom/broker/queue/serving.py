@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from qloom.broker.queue.events import Action, SessionOpened, Start
-from qloom.broker.queue.lines import DeviceLine, SessionEntry, TaskEntry, candidate
-from qloom.broker.queue.policies import group, policy
+from qloom.broker.queue.events import Action, OpenSession, StartTask
+from qloom.broker.queue.lines import DeviceLine, SessionEntry
+from qloom.broker.queue.policies import Candidate, group, policy
 from qloom.broker.queue.state import QueueState
+from qloom.broker.queue.task import QuantumTask
 from qloom.model import QpuHold
 
 
@@ -24,7 +25,7 @@ class Serving(QueueState):
             device.open[name] = None
             if session.requested.hold is QpuHold.WHOLE:
                 device.owner = name
-            actions.append(SessionOpened(name))
+            actions.append(OpenSession(name))
             if session.tasks:
                 self._become_head(device, session)
         while device.up and len(device.executing) < device.spec.lanes:
@@ -40,7 +41,7 @@ class Serving(QueueState):
         """Since when the session that holds the whole device has had nothing to do there."""
         name = owner.requested.session
         busy = bool(owner.tasks or owner.held)
-        if busy or any(self._tasks[task].submitted.session == name for task in device.executing):
+        if busy or any(self._tasks[task].session == name for task in device.executing):
             owner.idle_us = None
         elif owner.idle_us is None:
             owner.idle_us = now_us
@@ -58,7 +59,7 @@ class Serving(QueueState):
             return False  # its limit on waiting was accepted when there were fewer shares
         return self._outside_running(device) <= device.spec.outside_limit
 
-    def _next_task(self, device: DeviceLine, now_us: int) -> TaskEntry | None:
+    def _next_task(self, device: DeviceLine, now_us: int) -> QuantumTask | None:
         if device.owner is not None:
             own = self._sessions[device.owner].tasks
             return self._tasks[own[0]] if own else None
@@ -73,20 +74,20 @@ class Serving(QueueState):
         outside = [self._tasks[name] for name in firsts]
         rule = policy(device.spec.policy)
         return min(
-            [*heads, *outside], key=lambda task: rule(candidate(task, now_us), self.ledger.usage), default=None
+            [*heads, *outside], key=lambda task: rule(_candidate(task, now_us), self.ledger.usage), default=None
         )
 
     def _heads(self, device: DeviceLine) -> list[str]:
         """The next task of each session whose turn may come: a session runs one task at a time."""
-        active = {self._tasks[task].submitted.session for task in device.executing}
+        active = {self._tasks[task].session for task in device.executing}
         return [
             self._sessions[name].tasks[0] for name in device.open if self._sessions[name].tasks and name not in active
         ]
 
-    def _start(self, device: DeviceLine, task: TaskEntry, now_us: int) -> Start:
-        name, session = task.submitted.task, task.submitted.session
+    def _start(self, device: DeviceLine, task: QuantumTask, now_us: int) -> StartTask:
+        name, session = task.id, task.session
         if session is None:
-            device.leave_outside(name, group(device.spec.policy, task.submitted))
+            device.leave_outside(name, group(device.spec.policy, task))
             device.after_whole = False
             if task.tries == 0:  # a retry is part of the time that is allowed for it
                 for head in self._heads(device):
@@ -97,28 +98,28 @@ class Serving(QueueState):
         device.executing.append(name)
         task.state, task.since_us, task.attempts = "preparing", now_us, task.attempts + 1
         task.counted = replace(task.counted, ran_us=0, runs=True)
-        return Start(name, task.submitted.device)
+        return StartTask(name, task.device)
 
-    def _take_turn(self, device: DeviceLine, session: SessionEntry, task: TaskEntry) -> None:
+    def _take_turn(self, device: DeviceLine, session: SessionEntry, task: QuantumTask) -> None:
         """Tasks with the same set-up may share a turn, as long as it cannot last longer than one task may."""
-        continues = session.set_up is not None and session.set_up == task.submitted.set_up
-        session.turn_s = task.submitted.expected_s + (session.turn_s if continues else 0.0)
-        session.set_up = task.submitted.set_up
+        continues = session.set_up is not None and session.set_up == task.set_up
+        session.turn_s = task.expected_s + (session.turn_s if continues else 0.0)
+        session.set_up = task.set_up
 
     def _become_head(self, device: DeviceLine, session: SessionEntry) -> None:
         """A new head goes to the back of the line, with the tasks from outside that run now ahead of it.
 
         While a task of its session executes it is not in the line: that it becomes head is told again after that.
         """
-        if any(self._tasks[task].submitted.session == session.requested.session for task in device.executing):
+        if any(self._tasks[task].session == session.requested.session for task in device.executing):
             return
         head = self._tasks[session.tasks[0]]
-        slowest_s, limit_s = device.spec.slowest_s, head.submitted.time_limit_s
+        slowest_s, limit_s = device.spec.slowest_s, head.time_limit_s
         same_turn = (
             slowest_s is not None
             and session.set_up is not None
-            and session.set_up == head.submitted.set_up
-            and session.turn_s + (head.submitted.expected_s if limit_s is None else limit_s) <= slowest_s
+            and session.set_up == head.set_up
+            and session.turn_s + (head.expected_s if limit_s is None else limit_s) <= slowest_s
         )
         head.order = 0 if same_turn else self._next_order()
         head.outside_ahead = self._outside_running(device)
@@ -126,7 +127,11 @@ class Serving(QueueState):
             session.set_up, session.turn_s = None, 0.0
 
     def _outside_running(self, device: DeviceLine) -> int:
-        return sum(1 for task in device.executing if self._tasks[task].submitted.session is None)
+        return sum(1 for task in device.executing if self._tasks[task].session is None)
 
     def _is_whole(self, session: str) -> bool:
         return self._sessions[session].requested.hold is QpuHold.WHOLE
+
+
+def _candidate(task: QuantumTask, now_us: int) -> Candidate:
+    return Candidate(task.id, task.order, task.project, task.priority, (now_us - task.queued_us) / 1e6)

@@ -7,11 +7,12 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qloom.broker.queue.events import SessionRequested, Submitted
+from qloom.broker.queue.events import SessionRequested
 from qloom.broker.queue.ledger import Ledger
-from qloom.broker.queue.lines import NOTHING, Counted, DeviceLine, SessionEntry, TaskEntry, deadline_us
+from qloom.broker.queue.lines import DeviceLine, SessionEntry
 from qloom.broker.queue.policies import group
 from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.task import Counted, QuantumTask
 from qloom.errors import InputError
 from qloom.model import QpuHold
 
@@ -27,35 +28,18 @@ class KnownSession:
     used_us: int = 0  # when a task of it was last there
 
 
-@dataclass(frozen=True)
-class KnownTask:
-    """A task as it was: queued, or on its device in one of the states there."""
-
-    submitted: Submitted
-    state: str
-    attempts: int
-    queued_us: int
-    since_us: int
-    counted: Counted = NOTHING
-
-    @property
-    def waits_us(self) -> int:
-        """Since when it has its place in the line."""
-        return self.queued_us + self.counted.uncounted_us
-
-
 class QueueState:
     """Lines, sessions and tasks."""
 
     def __init__(self, devices: Sequence[DeviceSpec], ledger: Ledger | None = None) -> None:
         self._devices = {spec.name: DeviceLine(spec) for spec in devices}
         self._sessions: dict[str, SessionEntry] = {}
-        self._tasks: dict[str, TaskEntry] = {}
+        self._tasks: dict[str, QuantumTask] = {}
         self._deadlines: list[tuple[int, str]] = []  # a heap; what no longer holds is dropped when it is seen
         self._orders = 0
         self.ledger = ledger or Ledger()
 
-    def restore(self, sessions: Sequence[KnownSession], tasks: Sequence[KnownTask], now_us: int = 0) -> None:
+    def restore(self, sessions: Sequence[KnownSession], tasks: Sequence[QuantumTask], now_us: int = 0) -> None:
         """Take up what was accepted, `tasks` in the order they were: nothing is admitted anew, no action comes out.
 
         A task at the head of its session has waited for an unknown number of tasks from outside, so none may go
@@ -67,11 +51,11 @@ class QueueState:
         for task in sorted(tasks, key=lambda task: task.waits_us):
             self._restore_task(task, now_us)
         turns_us = {session.requested.session: (session.opened_us, session.turn_us) for session in sessions}
-        asked_us = {task.submitted.task: (task.waits_us, 0, 0) for task in tasks if task.state == "queued"}
+        asked_us = {task.id: (task.waits_us, 0, 0) for task in tasks if task.state == "queued"}
         for name, entry in self._sessions.items():
             if entry.tasks:
                 head = self._tasks[entry.tasks[0]]
-                head.outside_ahead = self._device(head.submitted.device).spec.outside_limit
+                head.outside_ahead = self._device(head.device).spec.outside_limit
                 asked_us[entry.tasks[0]] = (max(turns_us[name]), turns_us[name][1], head.queued_us)
         for waiting in sorted(asked_us, key=lambda task: asked_us[task]):
             self._tasks[waiting].order = self._next_order()
@@ -89,42 +73,39 @@ class QueueState:
         if requested.hold is QpuHold.WHOLE:
             device.owner = requested.session
 
-    def _restore_task(self, known: KnownTask, now_us: int) -> None:
-        submitted = known.submitted
-        task = TaskEntry(submitted, known.state, 0, known.queued_us, known.since_us, known.attempts)
-        task.counted = known.counted
-        device, session = self._add(task), self._sessions.get(submitted.session or "")
-        self.ledger.take_task(submitted.project, submitted.job, submitted.reserved_s)
+    def _restore_task(self, task: QuantumTask, now_us: int) -> None:
+        device, session = self._add(task), self._sessions.get(task.session or "")
+        self.ledger.take_task(task.project, task.job, task.reserved_s)
         if session is not None:
             session.idle_us = None
-        if known.state != "queued":
-            device.executing.append(submitted.task)
+        if task.state != "queued":
+            device.executing.append(task.id)
             device.away = device.away or not task.counted.runs  # as it was; how it is comes next
         elif task.is_held:
             if session is not None:
-                session.held[submitted.task] = None
+                session.held[task.id] = None
         elif session is not None:
-            task.most_shares = self._most_shares(device, session, submitted, (now_us - known.waits_us) / 1e6)
-            session.tasks.append(submitted.task)
+            task.most_shares = self._most_shares(device, session, task, (now_us - task.waits_us) / 1e6)
+            session.tasks.append(task.id)
         else:
-            device.wait_outside(submitted.task, group(device.spec.policy, submitted))
+            device.wait_outside(task.id, group(device.spec.policy, task))
 
-    def _add(self, task: TaskEntry) -> DeviceLine:
-        device = self._device(task.submitted.device)
-        self._tasks[task.submitted.task] = task
+    def _add(self, task: QuantumTask) -> DeviceLine:
+        device = self._device(task.device)
+        self._tasks[task.id] = task
         self._count_backlog(task, 1)
         self._note_deadline(task)
         return device
 
-    def _remove(self, name: str) -> Submitted:
+    def _remove(self, name: str) -> QuantumTask:
         task = self._tasks.pop(name)
         self._count_backlog(task, -1)
-        return task.submitted
+        return task
 
-    def _count_backlog(self, task: TaskEntry, sign: int) -> None:
+    def _count_backlog(self, task: QuantumTask, sign: int) -> None:
         """A task comes to its device's line, or leaves it; one that is held is no work to wait for."""
         if not task.is_held:
-            self._device(task.submitted.device).backlog_us += sign * round(task.submitted.expected_s * 1e6)
+            self._device(task.device).backlog_us += sign * round(task.expected_s * 1e6)
 
     # Looking
 
@@ -147,7 +128,7 @@ class QueueState:
     def executed_s(self, task: str, now_us: int) -> float:
         """How long a task has executed in its present attempt, as far as that counts."""
         entry = self._tasks[task]
-        there = task in self._device(entry.submitted.device).executing
+        there = task in self._device(entry.device).executing
         return entry.executed_us(now_us) / 1e6 if there else entry.on_device_s
 
     def shares(self, device: str) -> int:
@@ -166,19 +147,19 @@ class QueueState:
         """About how long a new task, of this session or from outside, would wait."""
         line = self._device(device)
         own = self._before(line, self._sessions[session]) if session is not None else []
-        own_s = sum(task.submitted.expected_s for task in own)
+        own_s = sum(task.expected_s for task in own)
         if session is not None and line.owner == session:
             return own_s
         return max(self.backlog_s(device) / line.spec.lanes, own_s)
 
     def ahead(self, task: str) -> tuple[int, float]:
         """How many tasks of its device came before this one and are not over, and about how long they take."""
-        device = self._device(self._tasks[task].submitted.device).spec
+        device = self._device(self._tasks[task].device).spec
         before = itertools.takewhile(lambda name: name != task, self._tasks)
         ahead_s = [
             known.expected_s
             for name in before
-            if (known := self._tasks[name].submitted).device == device.name and not self._tasks[name].is_held
+            if (known := self._tasks[name]).device == device.name and not known.is_held
         ]
         return len(ahead_s), sum(ahead_s) / device.lanes
 
@@ -194,13 +175,13 @@ class QueueState:
         if line.owner == session:
             if not line.spec.bounded:
                 return None
-            limits_s = [limit_s for task in own if (limit_s := task.submitted.time_limit_s) is not None]
+            limits_s = [limit_s for task in own if (limit_s := task.time_limit_s) is not None]
             return sum(limits_s) * (1 + line.spec.retries) if len(limits_s) == len(own) else None
         turn_s = self.promised_wait_s(device) if entry.is_open else None
         return None if turn_s is None else turn_s * (len(entry.tasks) + 1) + _execution_s(line.spec, own)
 
     def _most_shares(
-        self, device: DeviceLine, session: SessionEntry, submitted: Submitted, waited_s: float = 0.0
+        self, device: DeviceLine, session: SessionEntry, task: QuantumTask, waited_s: float = 0.0
     ) -> int | None:
         """How many sessions may be open for the limit on waiting of a session's last task to be kept for certain.
 
@@ -208,16 +189,16 @@ class QueueState:
         the tasks before it have run already, so the limit may be kept though it does not look like it.
         """
         shares = device.spec.promised_wait_s() is not None and device.owner is None and session.is_open
-        if submitted.max_wait_s is None or not shares:
+        if task.max_wait_s is None or not shares:
             return None
-        left_s = submitted.max_wait_s - waited_s - _execution_s(device.spec, self._before(device, session))
+        left_s = task.max_wait_s - waited_s - _execution_s(device.spec, self._before(device, session))
         most = device.spec.most_shares(left_s / (len(session.tasks) + 1))
         return max(most, self._taken(device))
 
-    def _before(self, device: DeviceLine, session: SessionEntry) -> list[TaskEntry]:
+    def _before(self, device: DeviceLine, session: SessionEntry) -> list[QuantumTask]:
         """Tasks of a session that are on the device or queued."""
         name = session.requested.session
-        running = [task for task in device.executing if self._tasks[task].submitted.session == name]
+        running = [task for task in device.executing if self._tasks[task].session == name]
         return [self._tasks[task] for task in (*running, *session.tasks)]
 
     def _taken(self, device: DeviceLine) -> int:
@@ -225,7 +206,7 @@ class QueueState:
         if (slowest_s := device.spec.slowest_s) is None:
             return len(device.open)
         taken = len(device.open)
-        for task in (self._tasks[name].submitted for name in device.executing):
+        for task in (self._tasks[name] for name in device.executing):
             if task.session is not None and task.session not in self._sessions:
                 bounded = task.time_limit_s is not None and task.time_limit_s <= slowest_s
                 taken += 1 if bounded else device.spec.shares
@@ -251,11 +232,11 @@ class QueueState:
     def _is_due(self, at_us: int, name: str) -> bool:
         """Whether a deadline still holds: the task is not over, and in the state that it was meant for."""
         task = self._tasks.get(name)
-        return task is not None and deadline_us(task) == at_us
+        return task is not None and task.deadline_us() == at_us
 
-    def _note_deadline(self, task: TaskEntry) -> None:
-        if (due_us := deadline_us(task)) is not None:
-            heapq.heappush(self._deadlines, (due_us, task.submitted.task))
+    def _note_deadline(self, task: QuantumTask) -> None:
+        if (due_us := task.deadline_us()) is not None:
+            heapq.heappush(self._deadlines, (due_us, task.id))
 
     def _next_order(self) -> int:
         self._orders += 1
@@ -268,8 +249,8 @@ class QueueState:
             raise InputError(f"no QPU is called {name!r}", hint=f"there is: {', '.join(self._devices)}") from None
 
 
-def _execution_s(spec: DeviceSpec, tasks: Sequence[TaskEntry]) -> float:
+def _execution_s(spec: DeviceSpec, tasks: Sequence[QuantumTask]) -> float:
     """The longest that tasks of a share can be on a device that promises a wait, one after the other."""
-    limits_s = [task.submitted.time_limit_s for task in tasks]
+    limits_s = [task.time_limit_s for task in tasks]
     slowest_s = spec.slowest_s or 0.0
     return sum(slowest_s if limit_s is None else limit_s for limit_s in limits_s) * (1 + spec.retries)

@@ -1,198 +1,199 @@
-"""The SQLite file below the store: opened, made, brought up to date, and checked.
+"""The broker's SQLite file, on a local disk: every reply is sent only after its state change is on disk.
 
-Every row carries a checksum of its columns, which SQLite itself computes whenever the row is written. So `integrity`
-finds what a disk has changed, wherever in a row that is; SQLite's own check sees only what breaks its structure.
+Writes are staged and committed together, once per turn of the event loop: many submissions share one fsync, and
+each answer waits for the commit that holds it. If the disk is full, what is new is refused, and what was accepted
+before stays staged until it fits.
 """
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
+import logging
 import os
-import re
 import sqlite3
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
-from qloom.broker.store.tables import FILL, TABLES, VERSION
-from qloom.errors import InputError
+from qloom.broker.problems import StoreFull
+from qloom.broker.store.schema import open_database
 
-LEAST_SQLITE = (3, 31)  # the first with generated columns
-CHECKSUM = "checksum"
-TABLE = re.compile(r"(CREATE TABLE (\w+) \(.*?)\n?(\)(?: WITHOUT ROWID)?;)", re.DOTALL)
-INVARIANTS = {
-    "tasks are done without a result": (
-        "tasks t LEFT JOIN results r ON r.task = t.id WHERE t.state = 'done' AND r.task IS NULL"
-    ),
-    "tasks wait without a payload": (
-        "tasks t LEFT JOIN payloads p ON p.task = t.id WHERE t.ended_us IS NULL AND p.task IS NULL"
-    ),
-    "tasks are on a device more than once": (
-        "(SELECT task FROM handovers WHERE ended_us IS NULL GROUP BY task HAVING count(*) > 1)"
-    ),
-    "tasks execute without the device's id": (
-        "tasks t JOIN handovers h ON h.task = t.id AND h.ended_us IS NULL "
-        "WHERE t.state = 'executing' AND h.device_id IS NULL"
-    ),
-}
+LOG = logging.getLogger("qloom.broker")
+RETRY_S = 1.0
+
+Then = Callable[[StoreFull | None], None]
 
 
-def open_database(path: str, *, make: bool = True) -> sqlite3.Connection:
-    """The database at a path, with today's tables. `make` allows a new one; otherwise there must be one."""
-    if sqlite3.sqlite_version_info < LEAST_SQLITE:
-        least = ".".join(str(part) for part in LEAST_SQLITE)
-        raise InputError(
-            f"the broker needs SQLite {least}, and this Python has {sqlite3.sqlite_version}",
-            hint="use a Python that brings its own: uv python install",
+class Database:
+    """Reads see what is committed; writes are staged, and `durable` waits for them."""
+
+    def __init__(self, path: str | Path, max_pages: int | None = None, *, make: bool = True) -> None:
+        self.path = str(path)
+        self.on_commit: Callable[[float], None] = lambda seconds: None  # told how long each commit took
+        self._writes: list[tuple[str, str, tuple[Any, ...]]] = []  # group, statement, values
+        self._thens: list[tuple[str, Then]] = []
+        self._new: dict[str, None] = {}  # groups that may be refused
+        self._flush_planned = False
+        self._failing = False
+        self._refusing = False  # the last commit failed, if only for what was new
+        self._db = open_database(self.path, make=make)
+        self._files = self._find_files()
+        if max_pages is not None:
+            self._db.execute(f"PRAGMA max_page_count = {int(max_pages)}")
+
+    # Writing
+
+    def stage(self, sql: str, *values: Any, group: str = "") -> None:
+        """Have something written with the next commit; `group` is the task or session that it is about."""
+        self._writes.append((group, sql, values))
+        self._plan_flush()
+
+    def stage_new(self, group: str) -> None:
+        """All of this group that is not committed yet may be refused, if there is no room for it."""
+        self._new[group] = None
+
+    def then(self, then: Then, group: str = "") -> None:
+        """Call `then` once all that is staged now is durable, or with an error if its group was refused."""
+        self._thens.append((group, then))
+        self._plan_flush()
+
+    def durable(self, group: str = "") -> asyncio.Future[None]:
+        """Wait until all that is staged now is durable; raises `StoreFull` if `group` was refused."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settle(error: StoreFull | None) -> None:
+            if done.done():
+                return
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+
+        self.then(settle, group)
+        return done
+
+    def _plan_flush(self) -> None:
+        if not self._flush_planned and not self._failing:
+            self._flush_planned = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Commit what is staged, now."""
+        self._flush_planned = False
+        writes, thens, new = self._writes, self._thens, self._new
+        self._writes, self._thens, self._new = [], [], {}
+        try:
+            self._commit(writes)
+        except sqlite3.Error as error:
+            self._refusing = True
+            self._commit_without(new, writes, thens, error)
+            return
+        self._refusing = self._refusing and not writes
+        self._recovered()
+        for _group, then in thens:
+            then(None)
+
+    def _commit_without(
+        self,
+        new: dict[str, None],
+        writes: list[tuple[str, str, tuple[Any, ...]]],
+        thens: list[tuple[str, Then]],
+        error: sqlite3.Error,
+    ) -> None:
+        """Refuse what is new, and write the rest; if even that has no room, it stays staged."""
+        kept = [write for write in writes if write[0] not in new]
+        waiting = [(group, then) for group, then in thens if group not in new]
+        try:
+            if kept and new:
+                self._commit(kept)
+            elif kept:
+                raise error
+        except sqlite3.Error as still:
+            if not self._failing:
+                LOG.error("the store %s cannot be written (%s): trying again", self.path, still)
+            self._failing = True
+            self._writes, self._thens = kept + self._writes, waiting + self._thens
+            asyncio.get_running_loop().call_later(RETRY_S, self.flush)
+            waiting = []
+        refusal = StoreFull(
+            f"the broker cannot store this: {error}", hint="nothing was accepted; try again when there is room"
         )
-    try:
-        if path != ":memory:":
-            Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_RDWR | (os.O_CREAT if make else 0), 0o600))  # private from the first moment
-            os.chmod(path, 0o600)
-        database = connect(path)
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
-        version = _version(database)
-        if version == 0 and make:
-            database.executescript(f"BEGIN; {_schema()} PRAGMA user_version = {VERSION}; COMMIT;")
-        elif 0 < version < VERSION:
-            _update(database)
-    except (OSError, sqlite3.Error) as error:
-        raise _cannot_open(path, error) from None
-    if version > VERSION or (version == 0 and not make):
-        database.close()
-        if version == 0:
-            raise InputError(f"the store {path} is empty", hint="restore it from a backup")
-        raise InputError(
-            f"the store {path} has version {version}, and this qloom reads {VERSION}", hint="update qloom"
+        for _group, then in waiting:
+            then(None)
+        for group, then in thens:
+            if group in new:
+                then(refusal)
+
+    def _recovered(self) -> None:
+        if self._failing:
+            LOG.warning("the store %s can be written again", self.path)
+            self._failing = False
+
+    def _commit(self, writes: list[tuple[str, str, tuple[Any, ...]]]) -> None:
+        if not writes:
+            return
+        began = time.perf_counter()
+        try:
+            self._require_files()
+            self._db.execute("BEGIN IMMEDIATE")
+            for _group, sql, values in writes:
+                self._db.execute(sql, values)
+            self._db.execute("COMMIT")
+        except sqlite3.Error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+        self.on_commit(time.perf_counter() - began)
+
+    # The files
+
+    @property
+    def writable(self) -> bool:
+        """Whether the last commit succeeded, and the files are still there."""
+        return not (self._refusing or self._failing) and self._find_files() == self._files
+
+    def _require_files(self) -> None:
+        """SQLite would go on writing to files that were removed, and all of it would be lost at the next start."""
+        if self._find_files() != self._files:
+            raise sqlite3.OperationalError("its file was removed or replaced")
+
+    def _find_files(self) -> list[tuple[int, int]]:
+        if self.path == ":memory:":
+            return []
+        try:
+            return [((found := os.stat(f"{self.path}{end}")).st_dev, found.st_ino) for end in ("", "-wal")]
+        except OSError:
+            return []
+
+    # Reading
+
+    def rows(self, sql: str, *values: Any) -> Iterator[sqlite3.Row]:
+        """What is committed."""
+        return iter(self._db.execute(sql, values))
+
+    def row(self, sql: str, *values: Any) -> sqlite3.Row | None:
+        """The first row of it."""
+        found: sqlite3.Row | None = self._db.execute(sql, values).fetchone()
+        return found
+
+    def get(self, key: str, default: str) -> str:
+        """A value that there is one of."""
+        found = self.row("SELECT value FROM meta WHERE key = ?", key)
+        return str(found[0]) if found is not None else default
+
+    def put(self, key: str, value: str) -> None:
+        """Stage such a value."""
+        self.stage(
+            "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value", key, value
         )
-    return database
 
-
-def integrity(path: str | Path) -> list[str]:
-    """Problems of a store, none if it is sound. Changes nothing; the broker may be running."""
-    if not Path(path).is_file():
-        raise InputError(f"there is no store {path}")
-    try:
-        database = connect(str(path))
-        database.execute("PRAGMA query_only = ON")
-        version = _version(database)
-    except sqlite3.Error as error:
-        raise _cannot_open(path, error) from None
-    found: list[str] = []
-    try:
-        found += [str(row[0]) for row in database.execute("PRAGMA integrity_check") if row[0] != "ok"]
-        if version == 0:
-            return [*found, "it has no tables"]
-        if version == VERSION:  # those of an older qloom have none: they get them at the next start
-            found += _changed_rows(database)
-        for what, query in INVARIANTS.items():
-            if count := database.execute(f"SELECT count(*) FROM {query}").fetchone()[0]:  # noqa: S608
-                found.append(f"{count} {what}")
-    except sqlite3.Error as error:
-        found.append(str(error))
-    finally:
-        database.close()
-    return found
-
-
-def _changed_rows(database: sqlite3.Connection) -> list[str]:
-    found = []
-    for table in _tables(database):
-        expression = _checksum_of(database, table)
-        query = f"SELECT count(*) FROM {table} WHERE {CHECKSUM} IS NOT {expression}"  # noqa: S608
-        if count := database.execute(query).fetchone()[0]:
-            found.append(f"{count} rows of {table} are not as they were written")
-    return found
-
-
-def connect(path: str) -> sqlite3.Connection:
-    """The file as it is, with the function that its tables use."""
-    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
-    database.row_factory = sqlite3.Row
-    database.create_function(CHECKSUM, -1, _checksum, deterministic=True)
-    database.execute("PRAGMA trusted_schema = ON")  # our own function in our own tables
-    return database
-
-
-def _version(database: sqlite3.Connection) -> int:
-    return int(database.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _cannot_open(path: str | Path, error: OSError | sqlite3.Error) -> InputError:
-    reason = error.strerror if isinstance(error, OSError) else str(error)
-    damaged = isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
-    hint = "restore it from a backup" if damaged else "it must lie on a local disk"
-    return InputError(f"cannot open the store {path}: {reason}", hint=hint)
-
-
-# Checksums
-
-
-def _checksum(*values: bytes | str | None) -> int:
-    """64 bits over the columns of a row; SQLite keeps them as an integer with a sign."""
-    digest = hashlib.blake2b(digest_size=8)
-    for value in values:
-        content = b"" if value is None else value if isinstance(value, bytes) else value.encode()
-        digest.update(len(content).to_bytes(8, "big"))
-        digest.update(content)
-    return int.from_bytes(digest.digest(), "big", signed=True)
-
-
-def _checksum_of(database: sqlite3.Connection, table: str) -> str:
-    """The SQL for the checksum of a row.
-
-    Types are part of it, text is taken as bytes (it may no longer be UTF-8), and numbers with all their digits.
-    """
-    parts = []
-    for row in database.execute(f"PRAGMA table_info({table})"):  # without generated columns
-        name = row["name"]
-        content = f"printf('%!.17g', {name})" if row["type"] == "REAL" else f"CAST({name} AS BLOB)"
-        parts.append(f"typeof({name}), {content}")
-    return f"{CHECKSUM}({', '.join(parts)})"
-
-
-def _schema() -> str:
-    """`TABLES`, each with the column of its checksum."""
-    plain = connect(":memory:")
-    try:
-        plain.executescript(TABLES)
-        sums = {table: _checksum_of(plain, table) for table in _tables(plain)}
-        columns = {table: f"\n    , {CHECKSUM} INTEGER AS ({sql}) STORED\n" for table, sql in sums.items()}
-        return TABLE.sub(lambda found: f"{found[1]}{columns[found[2]]}{found[3]}", TABLES)
-    finally:
-        plain.close()
-
-
-def _tables(database: sqlite3.Connection) -> list[str]:
-    return [str(row["name"]) for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-
-
-# Older stores
-
-
-def _update(database: sqlite3.Connection) -> None:
-    """Make the tables anew and copy what they hold, all in one transaction."""
-    indexes = database.execute("SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL").fetchall()
-    columns = {table: _columns(database, table) for table in _tables(database)}
-    today = connect(":memory:")
-    today.executescript(TABLES)
-    script = [f"DROP INDEX {row['name']};" for row in indexes]
-    script += [f"ALTER TABLE {table} RENAME TO old_{table};" for table in columns]
-    script.append(_schema())
-    for table, known in columns.items():
-        kept = ", ".join(name for name in known if name in _columns(today, table))
-        if kept:
-            script.append(f"INSERT INTO {table} ({kept}) SELECT {kept} FROM old_{table};")  # noqa: S608
-        script.append(f"DROP TABLE old_{table};")
-    script.append(FILL)
-    today.close()
-    try:
-        database.executescript(f"BEGIN IMMEDIATE; {' '.join(script)} PRAGMA user_version = {VERSION}; COMMIT;")
-    except sqlite3.Error:
-        if database.in_transaction:
-            database.execute("ROLLBACK")
-        raise
-
-
-def _columns(database: sqlite3.Connection, table: str) -> list[str]:
-    return [str(row["name"]) for row in database.execute(f"PRAGMA table_info({table})")]
+    def close(self) -> None:
+        """Commit what is staged and let go of the file."""
+        if self._writes:
+            try:
+                self._commit(self._writes)
+            except sqlite3.Error as error:
+                LOG.error("the store %s could not be written at the end: %s", self.path, error)
+        self._writes = []
+        self._db.close()

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from qloom.broker.store.store import Store
+from qloom.broker.store.database import Database
 from qloom.errors import InputError
 
 NOTE = "A store was made here on {date}. A broker does not start if the store is gone while this file is here.\n"
@@ -38,14 +38,14 @@ def alone(store: Path) -> Iterator[None]:
         os.close(file)
 
 
-def open_store(path: Path) -> Store:
+def open_store(path: Path) -> Database:
     """The store at a path; a new one only if there has never been one."""
     if is_gone(path):
         raise InputError(
             f"the store {path} is gone: one was made here before",
             hint="restore it from a backup; to begin without its tasks and results: qloom broker init",
         )
-    store = Store(path, make=not _marker(path).exists())
+    store = Database(path, make=not _marker(path).exists())
     _mark(path)
     return store
 
@@ -55,7 +55,7 @@ def make_store(path: Path) -> None:
     with alone(path):
         if _has_content(path):
             raise InputError(f"there is a store {path} already", hint="move it away first")
-        Store(path).close()
+        Database(path).close()
         _mark(path)
 
 

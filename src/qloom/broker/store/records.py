@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qloom.broker.problems import Forbidden
-from qloom.broker.queue.events import SessionRequested, Submitted
-from qloom.broker.queue.lines import NOTHING, Counted
-from qloom.broker.queue.state import KnownSession, KnownTask
+from qloom.broker.queue.events import SessionRequested
+from qloom.broker.queue.ledger import Project
+from qloom.broker.queue.state import KnownSession
+from qloom.broker.queue.task import NOTHING, Counted, Place, QuantumTask
 from qloom.errors import InputError
 from qloom.model import Payload, QpuHold
 from qloom.payloads.wire import head_of, payload_under
@@ -47,6 +48,10 @@ class Caller:
             raise Forbidden(f"user {self.user} is not in project {wanted}", hint=f"use {', '.join(self.projects)}")
         return wanted or self.projects[0]
 
+    def may_see(self, project: str) -> bool:
+        """Members see their project's tasks; who runs the site sees that there are some."""
+        return project in self.projects or self.admin
+
     def require_admin(self) -> None:
         """Refuse who does not run the site."""
         if not self.admin:
@@ -58,8 +63,8 @@ ANY_DEVICE = "*"
 
 
 @dataclass(frozen=True)
-class Order:
-    """A task as it is asked for."""
+class TaskRequest:
+    """A task as submitted by a client."""
 
     payload: Payload
     device: str | None = None
@@ -102,27 +107,33 @@ def read_payload(text: str) -> Payload:
 
 
 @dataclass(eq=False)
-class Live:
-    """A task that is not over."""
+class TaskRecord:
+    """A task that is not over, as the service and its store keep it."""
 
     id: str
     user: str
     project: str
     name: str
-    submitted: Submitted
+    device: str
+    session: str | None
+    job: str  # that it belongs to: the Slurm job that it goes on in, if that changes
     submitted_us: int
+    expected_s: float = 0.0
+    priority: int = 0
+    max_wait_s: float | None = None
+    time_limit_s: float | None = None
+    set_up: str | None = None
+    places: tuple[Place, ...] = ()
     key: str | None = None
-    job: str = ""  # as `submitted` says, or the Slurm job that it went on in
     state: str = "queued"
     attempts: int = 0
     started_us: int | None = None  # first handed over
     executing_us: int | None = None  # of the present attempt
-    let_go_us: int | None = None  # when its device was done with it
     token: str | None = None  # of the present attempt
     device_id: str | None = None
     reattached: bool = False  # whether another run of the broker handed it over
     stop_wanted: bool = False
-    over: bool = False  # that is on its way to the store
+    over: bool = False  # its end is on its way to the store
     refused: bool = False  # it could not be stored, so it was never accepted
     result: str | None = None
     error: str = ""
@@ -131,14 +142,35 @@ class Live:
     wanted_again: bool = False  # once it is taken back from its device, it is queued again
     counted: Counted = NOTHING  # as it was when the broker stopped
     counted_us: int | None = None  # since when its execution counts, then
-    runner: asyncio.Task[None] | None = None
 
-    def known(self, counted_from_us: Callable[[int], int]) -> KnownTask:
-        """As the queue core takes it up after a restart; its limits are counted from where the broker says."""
-        since_us = self.counted_us or self.executing_us or self.started_us or self.submitted_us
-        queued_us = counted_from_us(self.submitted_us)
-        counted_us = counted_from_us(since_us)
-        return KnownTask(self.submitted, self.state, self.attempts, queued_us, counted_us, self.counted)
+    def quantum_task(self) -> QuantumTask:
+        """As it is submitted to the queue."""
+        return QuantumTask(
+            self.id,
+            self.device,
+            self.session,
+            self.expected_s,
+            self.project,
+            self.job,
+            self.priority,
+            self.max_wait_s,
+            self.time_limit_s,
+            self.set_up,
+            self.places,
+        )
+
+    def restored(self, counted_from_us: Callable[[int], int]) -> QuantumTask:
+        """As the queue takes it up after a restart; its limits are counted from where the broker says."""
+        task = self.quantum_task()
+        task.state, task.attempts, task.counted = self.state, self.attempts, self.counted
+        task.queued_us = counted_from_us(self.submitted_us)
+        task.since_us = counted_from_us(self.counted_us or self.executing_us or self.started_us or self.submitted_us)
+        return task
+
+    def move(self, place: Place, places: tuple[Place, ...]) -> None:
+        """Wait for another device, and perhaps return to one of `places`."""
+        self.device, self.expected_s = place.device, place.expected_s
+        self.time_limit_s, self.set_up, self.places = place.time_limit_s, place.set_up, places
 
     def view(self) -> dict[str, Any]:
         """What its owners see."""
@@ -147,13 +179,13 @@ class Live:
             "name": self.name,
             "user": self.user,
             "project": self.project,
-            "device": self.submitted.device,
-            "session": self.submitted.session,
+            "device": self.device,
+            "session": self.session,
             "state": self.state,
             "held": self.held,
             "reason": "",
             "attempts": self.attempts,
-            "expected_s": self.submitted.expected_s,
+            "expected_s": self.expected_s,
             "submitted_us": self.submitted_us,
             "started_us": self.started_us,
             "executing_us": self.executing_us,
@@ -162,14 +194,8 @@ class Live:
         }
 
 
-ENDED_COLUMNS = (
-    "id, name, user, project, device, session, state, 0 AS held, reason, attempts, expected_s, submitted_us, "
-    "started_us, executing_us, ended_us, billed_s"
-)
-
-
 @dataclass(eq=False)
-class LiveSession:
+class SessionRecord:
     """A session that is asked for or open."""
 
     id: str
@@ -190,8 +216,13 @@ class LiveSession:
     last_us: int = 0  # when a task of it was last there, before the broker stopped
     waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
-    def known(self) -> KnownSession:
-        """As the queue core takes it up after a restart."""
+    def limit_hold(self, project: Project) -> None:
+        """Limit how long the session may hold a whole device, as its project may."""
+        if self.hold is QpuHold.WHOLE:
+            self.idle_limit_s, self.hold_limit_s = project.whole_idle_s, project.whole_hold_s
+
+    def restored(self) -> KnownSession:
+        """As the queue takes it up after a restart."""
         last_us = max(self.last_us, self.turn_us)
         return KnownSession(self.requested(), self.state == "open", self.turn_us, self.opened_us or 0, last_us)
 
@@ -217,9 +248,6 @@ class LiveSession:
             "requested_us": self.requested_us,
             "opened_us": self.opened_us,
         }
-
-
-CLOSED_COLUMNS = "id, device, hold, user, project, shared, state, requested_us, opened_us, reason"
 
 
 def hold_named(name: str) -> QpuHold:

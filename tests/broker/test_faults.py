@@ -9,8 +9,8 @@ import pytest
 from qloom.broker.problems import NotFound, StoreFull
 from qloom.broker.queue.ledger import Project
 from qloom.broker.queue.promise import DeviceSpec
-from qloom.broker.store.database import integrity
-from qloom.broker.store.store import Store
+from qloom.broker.store.database import Database
+from qloom.broker.store.schema import integrity
 from qloom.errors import Refused
 from qloom.model import QpuHold
 from tests.broker.fakes import ANN, ROOT, FakeDevice, Vendor, broker_on, crash, order, run_virtual
@@ -20,17 +20,16 @@ from tests.broker.scenario import scenario
 def test_calibration_is_noticed(tmp_path):
     async def main(clock):
         device = FakeDevice(Vendor(clock), state="calibration")
-        broker = broker_on([device], tmp_path / "s.db", clock)
-        broker.poll_s = 5.0
+        broker = broker_on([device], tmp_path / "s.db", clock, poll_s=5.0)
         await broker.start()
-        task = await broker.submit(ANN, order(seconds=1.0))
+        task = await broker.tasks.submit(ANN, order(seconds=1.0))
         await clock.sleep(60.0)
-        assert broker.status(ANN, task["id"])["state"] == "queued"
+        assert broker.tasks.status(ANN, task["id"])["state"] == "queued"
         device.now = "broken"
         await clock.sleep(10.0)
-        assert broker.device("q")["state"] == "offline"
+        assert broker.devices.view("q")["state"] == "offline"
         device.now = "idle"
-        assert (await broker.wait(ANN, task["id"]))["state"] == "done"
+        assert (await broker.tasks.wait(ANN, task["id"]))["state"] == "done"
         await broker.close()
 
     run_virtual(main)
@@ -42,13 +41,13 @@ def test_budgets_outlive_the_broker(tmp_path):
         options = {"projects": [Project("physics", budget_s=10.0)]}
         broker = broker_on([FakeDevice(vendor)], tmp_path / "s.db", clock, **options)
         await broker.start()
-        task = await broker.submit(ANN, order(seconds=7.0))
-        await broker.wait(ANN, task["id"])
+        task = await broker.tasks.submit(ANN, order(seconds=7.0))
+        await broker.tasks.wait(ANN, task["id"])
         await crash(broker)
         broker = broker_on([FakeDevice(vendor)], tmp_path / "s.db", clock, **options)
         await broker.start()
         with pytest.raises(Refused, match=r"3\.0 QPU-seconds left of 10"):
-            await broker.submit(ANN, order(seconds=4.0))
+            await broker.tasks.submit(ANN, order(seconds=4.0))
         assert broker.core.ledger.usage.of("physics") == pytest.approx(7.0)
         await broker.close()
 
@@ -62,15 +61,15 @@ def test_shares_follow_the_promise_and_outlive_the_broker(tmp_path):
         broker = broker_on([FakeDevice(Vendor(clock))], tmp_path / "s.db", clock, **options)
         await broker.start()
         with pytest.raises(Refused, match="allows 4 shares"):
-            await broker.set_shares(ROOT, "q", 5)
-        view = await broker.set_shares(ROOT, "q", 4)
+            await broker.devices.set_shares(ROOT, "q", 5)
+        view = await broker.devices.set_shares(ROOT, "q", 4)
         assert (view["shares"], view["promised_wait_s"]) == (4, 40.0)
-        task = await broker.submit(ANN, order(seconds=3.0))
-        assert broker.live[task["id"]].submitted.time_limit_s == 10.0
+        task = await broker.tasks.submit(ANN, order(seconds=3.0))
+        assert broker.registry.tasks[task["id"]].time_limit_s == 10.0
         await crash(broker)
         broker = broker_on([FakeDevice(Vendor(clock))], tmp_path / "s.db", clock, **options)
         await broker.start()
-        assert broker.device("q")["shares"] == 4
+        assert broker.devices.view("q")["shares"] == 4
         await broker.close()
 
     run_virtual(main)
@@ -86,18 +85,18 @@ def test_a_crash_while_handing_over(tmp_path, moment_s, cannot_tell):
         device = FakeDevice(vendor, start_s=2.0)
         broker = broker_on([device], tmp_path / "s.db", clock)
         await broker.start()
-        task = await broker.submit(ANN, order(5, seconds=4.0))
+        task = await broker.tasks.submit(ANN, order(5, seconds=4.0))
         await clock.sleep(moment_s)
-        state = broker.status(ANN, task["id"])["state"]
+        state = broker.tasks.status(ANN, task["id"])["state"]
         assert state == ("executing" if moment_s > 2 else "preparing")
         await crash(broker)
         broker = broker_on([FakeDevice(vendor, cannot_tell=cannot_tell)], tmp_path / "s.db", clock)
         await broker.start()
-        view = await broker.wait(ANN, task["id"])
+        view = await broker.tasks.wait(ANN, task["id"])
         if cannot_tell and state == "preparing":
             assert view["state"] == "failed"
             assert "cannot say whether it was given this task" in view["reason"]
-            assert [row["problem"][:31] for row in await broker.reconcile(ROOT) if row["task"]] == [
+            assert [row["problem"][:31] for row in await broker.devices.reconcile(ROOT) if row["task"]] == [
                 "the device could not say whethe"
             ]
         else:
@@ -112,14 +111,14 @@ def test_a_device_that_forgot_everything_runs_it_again(tmp_path):
     async def main(clock):
         broker = broker_on([FakeDevice(Vendor(clock))], tmp_path / "s.db", clock)
         await broker.start()
-        tasks = [await broker.submit(ANN, order(n, seconds=4.0)) for n in range(3)]
+        tasks = [await broker.tasks.submit(ANN, order(n, seconds=4.0)) for n in range(3)]
         await clock.sleep(1.0)
         await crash(broker)
         fresh = Vendor(clock)
         broker = broker_on([FakeDevice(fresh)], tmp_path / "s.db", clock)
         await broker.start()
         for task in tasks:
-            assert (await broker.wait(ANN, task["id"]))["state"] == "done"
+            assert (await broker.tasks.wait(ANN, task["id"]))["state"] == "done"
         assert fresh.runs == {0: 1, 1: 1, 2: 1}
         await broker.close()
         assert integrity(tmp_path / "s.db") == []
@@ -132,18 +131,18 @@ def test_a_cancellation_outlives_the_broker(tmp_path):
         vendor = Vendor(clock)
         broker = broker_on([FakeDevice(vendor)], tmp_path / "s.db", clock)
         await broker.start()
-        task = await broker.submit(ANN, order(seconds=1000.0))
+        task = await broker.tasks.submit(ANN, order(seconds=1000.0))
         await clock.sleep(1.0)
 
         async def deaf(id):
             await clock.sleep(10_000)
 
-        broker.devices["q"].stop = deaf
-        await broker.cancel(ANN, task["id"])
+        broker._devices["q"].stop = deaf
+        await broker.tasks.cancel(ANN, task["id"])
         await crash(broker)
         broker = broker_on([FakeDevice(vendor)], tmp_path / "s.db", clock)
         await broker.start()
-        assert (await broker.wait(ANN, task["id"]))["state"] == "cancelled"
+        assert (await broker.tasks.wait(ANN, task["id"]))["state"] == "cancelled"
         assert clock.now_us() < 10_000_000
         await broker.close()
 
@@ -152,8 +151,8 @@ def test_a_cancellation_outlives_the_broker(tmp_path):
 
 @scenario
 async def test_a_line_that_breaks_after_the_task_arrived(broker, vendor, clock):
-    task = await broker.submit(ANN, order("lost answer"))
-    assert (await broker.wait(ANN, task["id"]))["state"] == "done"
+    task = await broker.tasks.submit(ANN, order("lost answer"))
+    assert (await broker.tasks.wait(ANN, task["id"]))["state"] == "done"
     assert vendor.runs == {"lost answer": 1}
 
 
@@ -163,11 +162,11 @@ def test_faults_are_tried_again_with_a_new_token_within_bounds(tmp_path):
         spec = DeviceSpec("q", retries=2)
         broker = broker_on([FakeDevice(vendor)], tmp_path / "s.db", clock, [spec])
         await broker.start()
-        task = await broker.submit(ANN, order())
-        view = await broker.wait(ANN, task["id"])
+        task = await broker.tasks.submit(ANN, order())
+        view = await broker.tasks.wait(ANN, task["id"])
         assert (view["state"], view["reason"], view["attempts"]) == ("failed", "it broke", 3)
         assert list(vendor.ids) == [f"{task['id']}-{n}" for n in (1, 2, 3)]
-        assert await broker.reconcile(ROOT) == []
+        assert await broker.devices.reconcile(ROOT) == []
         await broker.close()
 
     run_virtual(main)
@@ -179,14 +178,14 @@ def test_retries_are_not_renewed_by_a_restart(tmp_path):
         specs = [DeviceSpec("q", retries=2)]
         broker = broker_on([FakeDevice(vendor)], tmp_path / "s.db", clock, specs)
         await broker.start()
-        task = await broker.submit(ANN, order(seconds=10.0))
+        task = await broker.tasks.submit(ANN, order(seconds=10.0))
         for _ in range(3):
             await clock.sleep(5.0)
             await crash(broker)
             broker = broker_on([FakeDevice(vendor)], tmp_path / "s.db", clock, specs)
             await broker.start()
             await clock.sleep(6.0)
-        assert (await broker.wait(ANN, task["id"]))["state"] == "failed"
+        assert (await broker.tasks.wait(ANN, task["id"]))["state"] == "failed"
         assert len(vendor.ids) == 3
         await broker.close()
 
@@ -199,12 +198,12 @@ def test_reconcile_finds_what_differs(tmp_path):
         broker = broker_on([FakeDevice(vendor, emulated=False)], tmp_path / "s.db", clock)
         await broker.start()
         for body in range(3):
-            await broker.wait(ANN, (await broker.submit(ANN, order(body, seconds=2.0)))["id"])
-        assert await broker.reconcile(ROOT) == []
+            await broker.tasks.wait(ANN, (await broker.tasks.submit(ANN, order(body, seconds=2.0)))["id"])
+        assert await broker.devices.reconcile(ROOT) == []
         vendor.seconds["v0"] = 5.0
         del vendor.seconds["v1"]
         vendor.seconds["other"] = 1.0
-        problems = [(row["device_id"], row["problem"]) for row in await broker.reconcile(ROOT)]
+        problems = [(row["device_id"], row["problem"]) for row in await broker.devices.reconcile(ROOT)]
         assert problems == [
             ("v0", "billed seconds differ"),
             ("v1", "the vendor does not list it"),
@@ -220,13 +219,13 @@ def test_a_device_that_is_gone_fails_its_tasks(tmp_path):
         vendor = Vendor(clock)
         broker = broker_on([FakeDevice(vendor)], tmp_path / "s.db", clock)
         await broker.start()
-        session = await broker.open_session(ANN, "q", QpuHold.SHARE)
-        task = await broker.submit(ANN, order(session=session["id"]))
+        session = await broker.sessions.open(ANN, "q", QpuHold.SHARE)
+        task = await broker.tasks.submit(ANN, order(session=session["id"]))
         await crash(broker)
         broker = broker_on([FakeDevice(vendor, "p")], tmp_path / "s.db", clock)
         await broker.start()
-        assert broker.status(ANN, task["id"])["reason"] == "QPU q is no longer there"
-        assert broker.session(ANN, session["id"])["state"] == "closed"
+        assert broker.tasks.status(ANN, task["id"])["reason"] == "QPU q is no longer there"
+        assert broker.sessions.view(ANN, session["id"])["state"] == "closed"
         await broker.close()
 
     run_virtual(main)
@@ -236,13 +235,13 @@ def test_results_are_forgotten_after_their_time(tmp_path):
     async def main(clock):
         broker = broker_on([FakeDevice(Vendor(clock))], tmp_path / "s.db", clock, keep_s=100.0)
         await broker.start()
-        task = await broker.submit(ANN, order())
-        await broker.wait(ANN, task["id"])
+        task = await broker.tasks.submit(ANN, order())
+        await broker.tasks.wait(ANN, task["id"])
         await clock.sleep(200.0)
         broker.tidy()
-        await broker.store.durable()
+        await broker.database.durable()
         with pytest.raises(NotFound):
-            broker.status(ANN, task["id"])
+            broker.tasks.status(ANN, task["id"])
         await broker.close()
 
     run_virtual(main)
@@ -251,26 +250,26 @@ def test_results_are_forgotten_after_their_time(tmp_path):
 def test_a_full_disk_refuses_what_is_new_and_loses_nothing(tmp_path, caplog):
     async def main(clock):
         vendor = Vendor(clock)
-        store = Store(tmp_path / "s.db", max_pages=60)
+        store = Database(tmp_path / "s.db", max_pages=60)
         broker = broker_on([FakeDevice(vendor)], store, clock)
         await broker.start()
         accepted, refused = [], []
         for n in range(40):
             try:
-                accepted.append(await broker.submit(ANN, order(f"{n}" + 9000 * "x", seconds=1.0)))
+                accepted.append(await broker.tasks.submit(ANN, order(f"{n}" + 9000 * "x", seconds=1.0)))
             except StoreFull as error:
                 refused.append(error)
         assert accepted
         assert refused
         assert "full" in refused[0].message
-        assert len(broker.live) == len(accepted)
+        assert len(broker.registry.tasks) == len(accepted)
         with pytest.raises(StoreFull):
-            await broker.open_session(ANN, "q", QpuHold.SHARE, job="x" * 200_000)
+            await broker.sessions.open(ANN, "q", QpuHold.SHARE, job="x" * 200_000)
         await clock.sleep(5.0)  # results have no room either: they wait
         store._db.execute("PRAGMA max_page_count = 100000")
         for task in accepted:
-            assert (await broker.wait(ANN, task["id"]))["state"] == "done"
-        assert (await broker.submit(ANN, order("again")))["state"] == "preparing"
+            assert (await broker.tasks.wait(ANN, task["id"]))["state"] == "done"
+        assert (await broker.tasks.submit(ANN, order("again")))["state"] == "preparing"
         assert max(vendor.runs.values()) == 1
         await broker.close()
         assert integrity(tmp_path / "s.db") == []

@@ -1,4 +1,4 @@
-"""What happens, told to whoever listens: each hears of their own projects and of the devices.
+"""The feed of events, for whoever listens: each hears of their own projects and of the devices.
 
 The last events are kept, so that a listener whose line broke goes on where it was.
 """
@@ -6,8 +6,9 @@ The last events are kept, so that a listener whose line broke goes on where it w
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,8 @@ from qloom.broker.store.records import Caller
 
 BACKLOG = 1000  # a listener that is further behind is cut off, and has to come again
 KEPT = BACKLOG // 2  # events that are kept for those who come again
+HEARTBEAT_S = 15.0
+CHECK_S = 1.0  # a silent stream ends within this time after its credential was revoked
 MISSED = {"event": "missed", "hint": "more happened than is kept: look at what you wait for"}
 
 Event = dict[str, Any]
@@ -23,7 +26,7 @@ Current = Callable[[Caller], Caller | None]
 
 @dataclass(frozen=True)
 class News:
-    """An event, and as whom it is told to: its owner, the other members of the project, or everybody."""
+    """An event, and who may know what of it: its owner, the other members of the project, everybody."""
 
     event: Event
     project: str | None = None  # None: everybody may know all of it
@@ -40,7 +43,7 @@ class News:
 
 
 @dataclass(eq=False)
-class Listener:
+class EventListener:
     """Who listens, and what they have not heard yet. `current` reports what a caller may by now."""
 
     who: Caller
@@ -62,19 +65,19 @@ class Listener:
         return None
 
 
-class Feed:
-    """Listeners, each with a separate queue. `life` tells events of this run of the broker from older ones."""
+class EventFeed:
+    """Listeners, each with a separate queue. `life` marks the events of this run of the broker."""
 
     def __init__(self, life: str = "0") -> None:
         self._life = life
-        self._listeners: dict[Listener, None] = {}
+        self._listeners: dict[EventListener, None] = {}
         self._number = 0  # of the last event
         self._past: deque[tuple[int, News]] = deque(maxlen=KEPT)
         self.observe: Callable[[Event], None] = lambda event: None  # sees everything: for metrics
 
-    def listen(self, who: Caller, after: str | None = None, current: Current = lambda who: who) -> Listener:
+    def listen(self, who: Caller, after: str | None = None, current: Current = lambda who: who) -> EventListener:
         """A listener to events, from the one after the id `after`."""
-        listener = Listener(who, current)
+        listener = EventListener(who, current)
         if after is not None:
             life, _, number = after.partition("-")
             first = self._past[0][0] if self._past else self._number + 1
@@ -88,12 +91,12 @@ class Feed:
         self._listeners[listener] = None
         return listener
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: EventListener) -> None:
         """Nobody listens there any more."""
         self._listeners.pop(listener, None)
 
-    def tell(self, news: News) -> None:
-        """Tell all who may know."""
+    def publish(self, news: News) -> None:
+        """Send an event to all who may know of it."""
         self.observe(news.event)
         self._number += 1
         self._past.append((self._number, news))
@@ -111,3 +114,28 @@ class Feed:
         for listener in self._listeners:
             listener.queue.put_nowait(None)
         self._listeners.clear()
+
+
+async def stream_events(
+    feed: EventFeed, who: Caller, after: str | None = None, current: Current = lambda who: who
+) -> AsyncIterator[str]:
+    """Events as long as the listener's credential counts, and comments that keep the connection alive."""
+    listener, silent_s = feed.listen(who, after, current), 0.0
+    try:
+        yield ": qloom\n\n"
+        while listener.is_welcome():
+            try:
+                heard = await asyncio.wait_for(listener.next(), CHECK_S)
+            except TimeoutError:
+                silent_s += CHECK_S
+                if silent_s >= HEARTBEAT_S:
+                    silent_s = 0.0
+                    yield ": still here\n\n"
+                continue
+            if heard is None:
+                return
+            silent_s = 0.0
+            id, event = heard
+            yield f"id: {id}\nevent: {event['event']}\ndata: {json.dumps(event)}\n\n"
+    finally:
+        feed.leave(listener)

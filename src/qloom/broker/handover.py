@@ -11,11 +11,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from qloom.broker.store.records import Live
+from qloom.broker.store.records import TaskRecord
 from qloom.device import Device, Status
 from qloom.errors import CannotTell, InputError, QuantumFailed, UnknownTask
 from qloom.model import Payload, json_text
-from qloom.ports import Clock
 
 LOG = logging.getLogger("qloom.broker")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 30.0
@@ -23,8 +22,8 @@ RESULT_TRIES = 6
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a task came back from its device."""
+class DeviceOutcome:
+    """How an attempt on a device ended."""
 
     ok: bool
     fault: bool = False  # the device's, so that it may be tried again
@@ -34,69 +33,77 @@ class Outcome:
     error: str = ""
     result: str | None = None
 
+    @property
+    def word(self) -> str:
+        """As the store keeps it."""
+        if self.uncertain:
+            return "uncertain"
+        return "done" if self.ok else "unknown" if self.unknown else "failed"
 
-class Books(Protocol):
-    """Where a task's progress is noted."""
 
-    clock: Clock
+class HandoverLog(Protocol):
+    """Where the progress of a task on its device is written down."""
 
-    def durable(self, group: str) -> Awaitable[None]:
-        """Wait until all that was noted is durable."""
+    def sleep(self, seconds: float) -> Awaitable[None]:
+        """Let time pass."""
 
-    def payload(self, task: str) -> Payload:
+    def durable(self, task: TaskRecord) -> Awaitable[None]:
+        """Wait until all that was written of a task is durable."""
+
+    def payload(self, task: TaskRecord) -> Payload:
         """The payload of a task."""
 
-    def handed_over(self, task: Live, device_id: str, state: str) -> None:
+    def hand_over(self, task: TaskRecord, device_id: str, state: str) -> None:
         """The device has taken the task; once this is durable, the task counts as `state`."""
 
-    def advance(self, task: Live, state: str) -> None:
+    def advance(self, task: TaskRecord, state: str) -> None:
         """The device has moved the task on."""
 
-    def let_go(self, task: Live) -> None:
+    def release_device(self, task: TaskRecord) -> None:
         """The device is done with the task: another can start there while the answer is fetched."""
 
 
-async def carry(task: Live, device: Device, books: Books) -> Outcome:
-    """See a task that was started through to its end, whoever handed it over."""
+async def run_on_device(task: TaskRecord, device: Device, log: HandoverLog) -> DeviceOutcome:
+    """Run a task that was started to its end, even if another run of the broker handed it over."""
     try:
         if task.device_id is None:
-            given = await (_ask(task, device, books) if task.reattached else _hand_over(task, device, books))
-            if isinstance(given, Outcome):
+            given = await (_find(task, device, log) if task.reattached else _hand_over(task, device, log))
+            if isinstance(given, DeviceOutcome):
                 return given
-            first = await _first_status(task, given, device, books)
-            books.handed_over(task, given, _state(device, first))
-            return await _see_through(task, device, books, first)
-        return await _see_through(task, device, books, Status("preparing"))
+            first = await _first_status(task, given, device, log)
+            log.hand_over(task, given, _state(device, first))
+            return await _follow(task, device, log, first)
+        return await _follow(task, device, log, Status("preparing"))
     except CannotTell as error:
         reason = (
             f"QPU {device.description.name} cannot say whether it was given this task, so it may have run: {error}"
         )
-        return Outcome(False, uncertain=True, error=reason)
+        return DeviceOutcome(False, uncertain=True, error=reason)
 
 
-async def _hand_over(task: Live, device: Device, books: Books) -> str | Outcome:
-    await books.durable(task.id)
+async def _hand_over(task: TaskRecord, device: Device, log: HandoverLog) -> str | DeviceOutcome:
+    await log.durable(task)
     if task.stop_wanted:
-        return Outcome(False, billed_s=0.0)
+        return DeviceOutcome(False, billed_s=0.0)
     try:
-        return await device.start(task.token or "", books.payload(task.id))
+        return await device.start(task.token or "", log.payload(task))
     except InputError as error:
-        return Outcome(False, billed_s=0.0, error=error.message)
+        return DeviceOutcome(False, billed_s=0.0, error=error.message)
     except Exception as error:  # it may have arrived all the same
         LOG.warning("QPU %s, task %s: handing over failed: %s", device.description.name, task.id, _said(error))
-        found = await _ask(task, device, books)
-        return found if isinstance(found, str) else Outcome(False, fault=True, billed_s=0.0, error=_said(error))
+        found = await _find(task, device, log)
+        return found if isinstance(found, str) else DeviceOutcome(False, fault=True, billed_s=0.0, error=_said(error))
 
 
-async def _ask(task: Live, device: Device, books: Books) -> str | Outcome:
+async def _find(task: TaskRecord, device: Device, log: HandoverLog) -> str | DeviceOutcome:
     """Whether the device was given this task."""
-    found = await _persist("find", task, device, books, lambda: device.find(task.token or ""))
+    found = await _retry("find", task, device, log, lambda: device.find(task.token or ""))
     if found is not None:
         return str(found)
-    return Outcome(False, fault=True, unknown=True, billed_s=0.0, error="the device does not have it")
+    return DeviceOutcome(False, fault=True, unknown=True, billed_s=0.0, error="the device does not have it")
 
 
-async def _first_status(task: Live, id: str, device: Device, books: Books) -> Status:
+async def _first_status(task: TaskRecord, id: str, device: Device, log: HandoverLog) -> Status:
     """How a task stands right after the handover: one that waits on its device must not count as executing.
 
     A vendor's machine is not asked: what it has just taken waits in its queue.
@@ -104,7 +111,7 @@ async def _first_status(task: Live, id: str, device: Device, books: Books) -> St
     if not device.description.emulated:
         return Status("vendor_queued")
     try:
-        status: Status = await _persist("wait", task, device, books, lambda: device.wait(id))
+        status: Status = await _retry("wait", task, device, log, lambda: device.wait(id))
         return status
     except UnknownTask:
         return Status("vendor_queued")  # to be found out by who waits for it
@@ -117,55 +124,60 @@ def _state(device: Device, status: Status) -> str:
     return "vendor_queued" if status.state == "vendor_queued" else "executing"
 
 
-async def _see_through(task: Live, device: Device, books: Books, first: Status) -> Outcome:
+async def _follow(task: TaskRecord, device: Device, log: HandoverLog, first: Status) -> DeviceOutcome:
     id = task.device_id or ""
     if task.stop_wanted:
-        await stop(task, device, books)
+        await stop_on_device(task, device, log)
     last, pause_s = first, FIRST_PAUSE_S
     status: Status = first
     while True:
         try:
             if status is not first or first.state not in ("done", "failed", "cancelled"):
-                status = await _persist("wait", task, device, books, lambda: device.wait(id))
+                status = await _retry("wait", task, device, log, lambda: device.wait(id))
         except UnknownTask as error:
-            return Outcome(False, fault=True, unknown=True, billed_s=0.0, error=error.message)
+            return DeviceOutcome(False, fault=True, unknown=True, billed_s=0.0, error=error.message)
         if status.state == "done":
             if not device.description.emulated:  # an emulated one answers at once
-                books.let_go(task)
-            return await _fetch(task, device, books, status)
+                log.release_device(task)
+            return await _fetch(task, device, log, status)
         if status.state in ("failed", "cancelled"):
             reason = status.error or ("the device cancelled it" if status.state == "cancelled" else "")
-            return Outcome(False, fault=status.fault, billed_s=status.billed_s, error=reason)
+            return DeviceOutcome(False, fault=status.fault, billed_s=status.billed_s, error=reason)
         if status == last:  # a device that answers at once must not keep us busy
-            await books.clock.sleep(pause_s)
+            await log.sleep(pause_s)
             pause_s = min(2 * pause_s, 1.0)
             continue
         last, pause_s = status, FIRST_PAUSE_S
-        await books.durable(task.id)  # the device's id, before the task counts as anything more
-        books.advance(task, _state(device, status))
+        await log.durable(task)  # the device's id, before the task counts as anything more
+        log.advance(task, _state(device, status))
 
 
-async def _fetch(task: Live, device: Device, books: Books, status: Status) -> Outcome:
+async def _fetch(task: TaskRecord, device: Device, log: HandoverLog, status: Status) -> DeviceOutcome:
     id = task.device_id or ""
     try:
-        answer = await _persist("result", task, device, books, lambda: device.result(id), tries=RESULT_TRIES)
-        return Outcome(True, billed_s=status.billed_s, result=json_text(answer))
+        answer = await _retry("result", task, device, log, lambda: device.result(id), tries=RESULT_TRIES)
+        return DeviceOutcome(True, billed_s=status.billed_s, result=json_text(answer))
     except Exception as error:  # it ran and will be billed: running it again is for its owner to decide
-        return Outcome(False, billed_s=status.billed_s, error=f"its result cannot be read: {_said(error)}")
+        return DeviceOutcome(False, billed_s=status.billed_s, error=f"its result cannot be read: {_said(error)}")
 
 
-async def stop(task: Live, device: Device, books: Books) -> None:
-    """Take a task back; its end is told by `wait`."""
+async def stop_on_device(task: TaskRecord, device: Device, log: HandoverLog) -> None:
+    """Take a task back from its device; `Device.wait` then reports its end."""
     try:
-        await _persist("stop", task, device, books, lambda: device.stop(task.device_id or ""), tries=RESULT_TRIES)
+        await _retry("stop", task, device, log, lambda: device.stop(task.device_id or ""), tries=RESULT_TRIES)
     except Exception as error:
         LOG.error("QPU %s: task %s cannot be stopped: %s", device.description.name, task.id, _said(error))
 
 
-async def _persist(
-    what: str, task: Live, device: Device, books: Books, call: Callable[[], Awaitable[Any]], tries: int | None = None
+async def _retry(
+    what: str,
+    task: TaskRecord,
+    device: Device,
+    log: HandoverLog,
+    call: Callable[[], Awaitable[Any]],
+    tries: int | None = None,
 ) -> Any:
-    """Ask until there is an answer: a device that cannot be reached has forgotten nothing."""
+    """Call until there is an answer: a device that cannot be reached has forgotten nothing."""
     pause_s, attempt = FIRST_PAUSE_S, 0
     while True:
         attempt += 1
@@ -178,7 +190,7 @@ async def _persist(
                 LOG.warning("QPU %s, task %s: %s: %s", device.description.name, task.id, what, _said(error))
             if attempt == tries:
                 raise
-        await books.clock.sleep(pause_s)
+        await log.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
