@@ -34,7 +34,7 @@ from qloom.broker.queue.events import (
     TaskRequeued,
     TimePassed,
 )
-from qloom.broker.registry import Registry
+from qloom.broker.registry import TaskRegistry
 from qloom.broker.store.records import SessionRecord, TaskRecord
 from qloom.broker.store.session_store import SessionStore
 from qloom.broker.store.task_store import TaskStore
@@ -51,7 +51,7 @@ class Dispatcher:
     def __init__(
         self,
         core: QueueCore,
-        registry: Registry,
+        registry: TaskRegistry,
         devices: Mapping[str, Device],
         task_store: TaskStore,
         session_store: SessionStore,

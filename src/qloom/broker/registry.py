@@ -23,7 +23,7 @@ LOG = logging.getLogger("qloom.broker")
 Waiters = dict[str, list[asyncio.Future[None]]]
 
 
-class Registry:
+class TaskRegistry:
     """The records of all tasks and sessions that are not over, in step with the store."""
 
     def __init__(

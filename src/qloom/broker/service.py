@@ -23,7 +23,7 @@ from qloom.broker.queue.core import QueueCore
 from qloom.broker.queue.ledger import Ledger, Project
 from qloom.broker.queue.policies import Usage
 from qloom.broker.queue.promise import DeviceSpec
-from qloom.broker.registry import Registry
+from qloom.broker.registry import TaskRegistry
 from qloom.broker.slurm import SlurmSite
 from qloom.broker.slurm_shares import SlurmShares
 from qloom.broker.state_hook import StateHook
@@ -76,7 +76,7 @@ class BrokerService:
 
         ledger = _ledger(projects, max_jobs, half_life_s, task_store, time)
         self.core = core = QueueCore(list(self.specs.values()), ledger)
-        self.registry = registry = Registry(task_store, session_store, feed, time, ledger)
+        self.registry = registry = TaskRegistry(task_store, session_store, feed, time, ledger)
         self.dispatcher = dispatcher = Dispatcher(core, registry, self._devices, task_store, session_store, time)
         self.monitor = DeviceMonitor(self._devices, settings, dispatcher, feed, time, poll_s, hook)
 

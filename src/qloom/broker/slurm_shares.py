@@ -9,7 +9,7 @@ from qloom.broker.clock import BrokerTime
 from qloom.broker.dispatcher import Dispatcher
 from qloom.broker.problems import Unavailable
 from qloom.broker.queue.core import QueueCore
-from qloom.broker.registry import Registry
+from qloom.broker.registry import TaskRegistry
 from qloom.broker.slurm import HOLD, SlurmSite
 from qloom.broker.store.records import Caller
 from qloom.errors import Refused
@@ -29,7 +29,7 @@ class SlurmShares:
         site: SlurmSite,
         core: QueueCore,
         dispatcher: Dispatcher,
-        registry: Registry,
+        registry: TaskRegistry,
         time: BrokerTime,
         *,
         only_device: bool,  # whether there is one device, so that shares of a QPU that is not named are its own

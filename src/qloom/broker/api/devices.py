@@ -16,7 +16,7 @@ from qloom.broker.problems import NotFound
 from qloom.broker.queue.core import QueueCore
 from qloom.broker.queue.events import SharesChanged
 from qloom.broker.queue.promise import DeviceSpec, shares_for
-from qloom.broker.registry import Registry
+from qloom.broker.registry import TaskRegistry
 from qloom.broker.store.database import Database
 from qloom.broker.store.records import Caller
 from qloom.broker.store.session_store import DeviceSettings
@@ -38,7 +38,7 @@ class DeviceApi:
         promised_wait_s: Mapping[str, float],  # what the site has promised, by device
         core: QueueCore,
         dispatcher: Dispatcher,
-        registry: Registry,
+        registry: TaskRegistry,
         monitor: DeviceMonitor,
         settings: DeviceSettings,
         database: Database,

@@ -13,7 +13,7 @@ from qloom.broker.dispatcher import Dispatcher
 from qloom.broker.problems import NotFound
 from qloom.broker.queue.core import QueueCore
 from qloom.broker.queue.events import TaskHeld, TaskReleased, TaskRequeued
-from qloom.broker.registry import Registry
+from qloom.broker.registry import TaskRegistry
 from qloom.broker.store.records import Caller, TaskRecord
 from qloom.broker.store.task_store import TaskStore, View
 
@@ -27,7 +27,7 @@ class Oversight:
         self,
         core: QueueCore,
         dispatcher: Dispatcher,
-        registry: Registry,
+        registry: TaskRegistry,
         store: TaskStore,
         tasks: TaskApi,
         sessions: SessionApi,

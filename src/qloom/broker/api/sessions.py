@@ -14,7 +14,7 @@ from qloom.broker.clock import BrokerTime
 from qloom.broker.dispatcher import Dispatcher
 from qloom.broker.problems import Forbidden, NotFound, StoreFull
 from qloom.broker.queue.core import QueueCore
-from qloom.broker.registry import Registry
+from qloom.broker.registry import TaskRegistry
 from qloom.broker.slurm_shares import SlurmShares
 from qloom.broker.store.records import Caller, SessionRecord
 from qloom.broker.store.session_store import SessionStore
@@ -30,7 +30,7 @@ class SessionApi:
         self,
         core: QueueCore,
         dispatcher: Dispatcher,
-        registry: Registry,
+        registry: TaskRegistry,
         store: SessionStore,
         time: BrokerTime,
         keys: KeyRing,

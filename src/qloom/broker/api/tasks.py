@@ -17,7 +17,7 @@ from qloom.broker.problems import Conflict, Forbidden, NotFound, StoreFull
 from qloom.broker.queue.core import QueueCore
 from qloom.broker.queue.events import TaskCancelled, TaskSubmitted
 from qloom.broker.queue.task import Place
-from qloom.broker.registry import Registry
+from qloom.broker.registry import TaskRegistry
 from qloom.broker.slurm_shares import SlurmShares
 from qloom.broker.store.records import ANY_DEVICE, Caller, SessionRecord, TaskRecord, TaskRequest
 from qloom.broker.store.task_store import TaskStore, View
@@ -32,7 +32,7 @@ class TaskApi:
         self,
         core: QueueCore,
         dispatcher: Dispatcher,
-        registry: Registry,
+        registry: TaskRegistry,
         store: TaskStore,
         time: BrokerTime,
         placing: Placing,
