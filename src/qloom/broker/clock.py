@@ -25,6 +25,8 @@ JUMP_US = 86_400_000_000  # a longer gap is taken for a jump of the clock by dea
 class ServiceClock:
     """Starts at the time of day, or where the last run ended if that is later, and goes on evenly from there."""
 
+    real_time = True
+
     def __init__(self, floor_us: int = 0, wall_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
         wall = wall_us()
         if wall < floor_us:
