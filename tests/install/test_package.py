@@ -69,7 +69,7 @@ def test_sdist_and_wheel_are_whole(tmp_path):
     wanted = {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()}
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert {"qloom/broker/devices/profiles.toml", "qloom/campaign/builtin/qce25.toml", "qloom/py.typed"} <= wanted
+    assert {"qloom/devices/profiles.toml", "qloom/lab/campaign/builtin/qce25.toml", "qloom/py.typed"} <= wanted
     assert {name for name in names if ".dist-info/" not in name} == wanted
 
 
