@@ -36,6 +36,7 @@ def test_the_usual_config_listens_where_only_this_machine_reaches_it():
         ({"projects": {"p": {"budget": 1}}}, "broker.toml: projects.p.budget is not a known key"),
         ({"policy": "lottery"}, "broker.toml: policy: there is none called 'lottery'"),
         ({"listen": ["nowhere"]}, "broker.toml: listen: 'nowhere' is neither unix:PATH nor HOST:PORT"),
+        ({"listen": ["tcp:[::1]:7117"]}, "broker.toml: listen: 'tcp:[::1]:7117' is neither unix:PATH nor HOST:PORT"),
         ({"devices": []}, "broker.toml: devices: a broker needs at least one"),
         ({"poll_s": -1}, "broker.toml: poll_s: input should be greater than 0"),
         ({"auth": {"methods": ["magic"]}}, "broker.toml: auth.methods.0: input should be 'token'"),

@@ -311,7 +311,8 @@ def is_local(address: str) -> bool:
 def split_address(address: str) -> tuple[str, int]:
     """`127.0.0.1:7117` or `[::1]:7117`."""
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or not 0 <= int(port) < 65536 or not host:
+    is_host = bool(host) and (":" not in host or (host[0] == "[" and host[-1] == "]"))
+    if not colon or not port.isdigit() or not 0 <= int(port) < 65536 or not is_host:
         raise ValueError(f"listen: {address!r} is neither unix:PATH nor HOST:PORT")
     return host.strip("[]"), int(port)
 
