@@ -43,7 +43,7 @@ class Programs:
     def calls(self, name):
         log = self._directory / "log"
         lines = log.read_text().splitlines() if log.exists() else []
-        return [line.partition(" ")[2] for line in lines if line.split()[0] == name]
+        return [line.partition(" ")[2] for line in lines if line.startswith(f"{name} ")]
 
 
 @pytest.fixture

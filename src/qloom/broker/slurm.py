@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import pwd
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from qloom.broker.problems import Forbidden, Unavailable
 from qloom.broker.store.records import Caller
 from qloom.errors import Refused
+from qloom.slurm.client import NO_ANSWER, call_program
 
 LEAST_WEIGHT = 0.001  # of an account whose fairshare is 0
 SHOWN = "JobID:|,UserID:|,State:|,tres-alloc:|,HetJobID:|"
@@ -143,26 +143,15 @@ class SlurmSite:
 
     async def _ask(self, *command: str) -> str:
         try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=self.environment,
-            )
+            answer = await call_program(*command, timeout_s=self.timeout_s, environment=self.environment)
         except OSError as error:
             raise Unavailable(f"Slurm's {command[0]} cannot be run: {error.strerror}") from None
-        try:
-            out, said = await asyncio.wait_for(process.communicate(), self.timeout_s)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-            raise Unavailable(f"Slurm's {command[0]} does not answer", hint="try again") from None
-        complaint = said.decode(errors="replace").strip()
-        if process.returncode != 0 and "Invalid job id" not in complaint:
-            first = complaint.splitlines()[0] if complaint else f"exit code {process.returncode}"
+        if answer.code == NO_ANSWER:
+            raise Unavailable(f"Slurm's {command[0]} does not answer", hint="try again")
+        if answer.code != 0 and "Invalid job id" not in answer.stderr:
+            first = next(iter(answer.stderr.strip().splitlines()), f"exit code {answer.code}")
             raise Unavailable(f"Slurm's {command[0]} does not answer: {first}", hint="try again")
-        return out.decode(errors="replace")
+        return answer.stdout
 
 
 def _gres_count(nodes: Iterable[str], name: str) -> int:

@@ -21,7 +21,7 @@ from qloom.journal.content import payload_key, task_key
 from qloom.journal.results import ResultStore, write_atomically
 from qloom.model import CommandResult, Payload, Task
 from qloom.shared import Shared
-from qloom.worlds.worker import run_command
+from qloom.worker import run_command
 
 FOLDER = "QLOOM_RECORDS"
 OUTPUT = "QLOOM_OUTPUT"  # the job's own work directory, where resumed runs and users look for files

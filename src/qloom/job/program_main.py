@@ -19,7 +19,7 @@ from qloom.job.greenlets import FROM_THREAD
 from qloom.job.program_process import dumps, loads
 from qloom.job.sync import SyncJob
 from qloom.shared import Shared
-from qloom.worlds.worker import ProgramFinder, read_message, write_message
+from qloom.worker import ProgramFinder, read_message, write_message
 
 
 class _Driver:

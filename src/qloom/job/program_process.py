@@ -26,7 +26,7 @@ from qloom.errors import JobError
 from qloom.job.job import Job
 from qloom.job.sync import CallServer
 from qloom.shared import Shared
-from qloom.worlds.worker import HEADER, die_with_parent
+from qloom.worker import HEADER, die_with_parent
 
 END_S = 5.0  # how long a cancelled program may take to clean up
 

@@ -7,7 +7,6 @@ mpiexec gives up on ranks that read their standard input too slowly.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import importlib.util
 import os
 import pickle
@@ -19,6 +18,7 @@ import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +29,13 @@ from qloom.model import CommandResult, Task
 from qloom.mpi import supervisor
 from qloom.ports import Ran
 from qloom.private import read_private
+from qloom.slurm.environment import clean_environment
+from qloom.worker import die_with_parent
 
 CALL, RESULT = "call.pickle", "result.pickle"
 SAID = "qloom: "  # what begins the line in which a rank says why it ended the others
 OUTPUT_TAIL = 4000
 STOP_GRACE_S = 5.0
-_PR_SET_PDEATHSIG = 1
-_PRCTL = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
-# Variables by which a launcher finds out where it is; stale ones send a new step to the wrong nodes.
-_PLACE = ("SLURM_", "PMI", "PMIX_", "HYDRA_", "MPIEXEC_", "MPI_LOCALNRANKS", "MPI_LOCALRANKID", supervisor.SUPERVISED)
-_KEPT = ("SLURM_CONF",)
 _LOOPBACK = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}
 
 
@@ -59,7 +56,7 @@ def require_mpi(task: Task, launcher: str = "mpiexec") -> None:
 
 def require_programs(who: str, launcher: str, *, mpi4py: bool) -> None:
     """Raise `InputError` if what MPI needs is not installed."""
-    missing = [] if shutil.which(launcher, path=_path()) else [launcher]
+    missing = [] if _found(launcher) else [launcher]
     if mpi4py and importlib.util.find_spec("mpi4py") is None:
         missing.append("mpi4py")
     if missing:
@@ -69,8 +66,8 @@ def require_programs(who: str, launcher: str, *, mpi4py: bool) -> None:
 
 def mpiexec(ranks: int) -> Launch:
     """Ranks as processes of this machine, which need no other network than its own."""
-    environment = {**_LOOPBACK, **clean_environment(), "QLOOM_RANKS": str(ranks)}
-    return Launch((_found("mpiexec"), "-n", str(ranks), *_supervised()), environment)
+    environment = {**_LOOPBACK, **clean_environment(), "PATH": _beside_python(), "QLOOM_RANKS": str(ranks)}
+    return Launch((_found("mpiexec") or "mpiexec", "-n", str(ranks), *_supervised()), environment)
 
 
 def srun(ranks: int, nodes: Sequence[str], job_id: str, *, het_group: int | None = None, python: str = "") -> Launch:
@@ -88,12 +85,6 @@ def srun(ranks: int, nodes: Sequence[str], job_id: str, *, het_group: int | None
 def _supervised(python: str = "") -> tuple[str, ...]:
     """Another Python has its own qloom, wherever that is."""
     return (python, "-P", "-m", supervisor.__name__) if python else (sys.executable, "-I", "-S", supervisor.__file__)
-
-
-def clean_environment() -> dict[str, str]:
-    """Our own environment without what tells a launcher where it is, and with our own programs found first."""
-    inherited = {name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith(_PLACE)}
-    return {**inherited, "PATH": _path()}
 
 
 async def run_ranks(
@@ -150,7 +141,7 @@ async def _run(words: Sequence[str], environment: Mapping[str, str], cwd: str | 
                 env=environment,
                 cwd=cwd,
                 start_new_session=True,
-                preexec_fn=end_with_parent,
+                preexec_fn=partial(die_with_parent, signal.SIGTERM),  # then a launcher ends its ranks
             )
         except OSError as error:
             raise TaskFailed(f"cannot run {words[0]}: {error.strerror}") from None
@@ -174,12 +165,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         except ProcessLookupError:
             await process.wait()
             return
-
-
-def end_with_parent() -> None:
-    """For a process that is about to become a launcher: SIGTERM when we end, so that it ends its ranks."""
-    if _PRCTL is not None:
-        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _why(exit_code: int, stdout: str, stderr: str) -> str:
@@ -210,10 +195,11 @@ def _dumps(value: Any) -> bytes:
         return _function(value)
 
 
-def _path() -> str:
+def _found(launcher: str) -> str | None:
+    """Where a launcher is: `srun` is that of the Slurm in PATH, `mpiexec` that of our Python, if it has one."""
+    return shutil.which(launcher) if launcher == "srun" else shutil.which(launcher, path=_beside_python())
+
+
+def _beside_python() -> str:
     """PATH with the programs that belong to our Python first: MPICH's ranks hang under another mpiexec."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-
-
-def _found(program: str) -> str:
-    return shutil.which(program, path=_path()) or program

@@ -8,7 +8,6 @@ classical side is done it disconnects, and `release_qpu` cancels the quantum com
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from qloom.journal.results import write_atomically
 from qloom.mpi.items import QpuLink, serve_items
 from qloom.mpi.waiting import wait_for, watchdog
 from qloom.mpi.world import checked_world
+from qloom.slurm.client import call_once
 
 CALL_S = 30.0  # for a call of MPI or Slurm that should take milliseconds
 
@@ -101,12 +101,9 @@ def release_qpu(component: int = 1) -> bool:
     if "SLURM_HET_SIZE" not in os.environ and "SLURM_HET_JOB_ID" not in os.environ:
         return False
     words = ["scancel", f"{job_id()}+{component}"]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=CALL_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise JobError(f"the QPU could not be released: {error}", hint=" ".join(words)) from None
-    if done.returncode != 0:
-        raise JobError(f"the QPU could not be released: {done.stderr.strip()}", hint=" ".join(words))
+    answer = call_once(*words, timeout_s=CALL_S)
+    if answer.code != 0:
+        raise JobError(f"the QPU could not be released: {answer.complaint}", hint=" ".join(words))
     return True
 
 

@@ -6,20 +6,15 @@ Run by `qloom.mpi.launch` under `python -m mpi4py`, which ends all ranks as soon
 from __future__ import annotations
 
 import pickle
-import runpy
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
 
-import qloom
 from qloom.journal.results import write_atomically
 from qloom.mpi.launch import CALL, RESULT, SAID
 from qloom.mpi.world import checked_world
 from qloom.private import read_private
-
-# Loaded as a file, as workers are: importing its package takes longer than MPI needs to start.
-WORKER = Path(qloom.__file__).with_name("worlds") / "worker.py"
+from qloom.worker import dump, run_call, set_up
 
 
 def main(directory: Path) -> None:
@@ -41,11 +36,10 @@ def main(directory: Path) -> None:
 
 def run(message: bytes) -> bytes:
     """Seconds and result of a call, pickled, from a process that sees modules where the driver sees them."""
-    worker: dict[str, Any] = runpy.run_path(str(WORKER))
-    set_up, function, arguments = pickle.loads(message)  # noqa: S301  from the user's own driver
-    worker["set_up"](set_up)
+    options, function, arguments = pickle.loads(message)  # noqa: S301  from the user's own driver
+    set_up(options)
     args, kwargs = pickle.loads(arguments)  # noqa: S301
-    return bytes(worker["dump"](worker["run_call"](function, args, kwargs)))
+    return dump(run_call(function, args, kwargs))
 
 
 if __name__ == "__main__":

@@ -15,14 +15,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from qloom.errors import InputError, JobError
 from qloom.journal.home import require_own
 from qloom.mpi import notes
-from qloom.mpi.launch import end_with_parent
 from qloom.mpi.nodes import Nodes
+from qloom.worker import die_with_parent
 
 POLL_S = 0.02
 EVENTS, LOCK = "events.jsonl", "lock"
@@ -115,7 +116,7 @@ class Root:
             env={**launch.environment, **place},
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is the root's to handle: the ranks save their state first
-            preexec_fn=end_with_parent,
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),  # then a launcher ends its ranks
         )
         try:
             while process.poll() is None:

@@ -22,9 +22,9 @@ from qloom.mpi.launch import Launch, srun
 from qloom.site import Slurm
 from qloom.slurm.arguments import common, salloc
 from qloom.slurm.client import Client
+from qloom.slurm.endings import how_it_ended
 from qloom.slurm.salloc import Salloc
 from qloom.slurm.tags import Tag
-from qloom.worlds.slurm.ends import how_it_ended
 
 PATIENCE_S = 300.0  # for a controller that is down, where the root cannot go on without it
 MOMENT_S = 5.0  # the same where it can: what is given back then is so later

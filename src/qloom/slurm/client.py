@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,14 +16,16 @@ from pathlib import Path
 from qloom.errors import InputError, JobError
 from qloom.journal.event import Event, Record
 from qloom.journal.events import SlurmAnswers, SlurmSilent, SlurmThrottled
-from qloom.mpi.launch import clean_environment
 from qloom.site import Slurm
 from qloom.slurm import completion
+from qloom.slurm.environment import client_environment
 from qloom.slurm.pace import Pace, Urgency
 from qloom.slurm.squeue import FORMAT, QueuedJob, read_jobs
 
 CALL_TIMEOUT_S = 20.0
+NO_ANSWER = 124  # the code of a call that took too long
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 15.0
+DEFAULT_BACKFILL_INTERVAL_S = 30.0
 PROGRAMS = ("salloc", "scancel", "scontrol", "sinfo", "squeue", "srun")
 # What clients say when the controller, or the way to it, is down for now.
 DOWN = (
@@ -66,11 +68,6 @@ def controller_is_down(said: str) -> bool:
     return any(text in said.lower() for text in DOWN)
 
 
-def environment() -> dict[str, str]:
-    """Our own environment without what an outer Slurm job has left in it; times as seconds of the epoch."""
-    return {**clean_environment(), "SLURM_TIME_FORMAT": "%s"}
-
-
 def call_once(*words: str, timeout_s: float = CALL_TIMEOUT_S) -> Answer:
     """One call, awaited in place: for what happens before or after a run."""
     if shutil.which(words[0]) is None:
@@ -81,13 +78,58 @@ def call_once(*words: str, timeout_s: float = CALL_TIMEOUT_S) -> Answer:
             capture_output=True,
             text=True,
             timeout=timeout_s,
-            env=environment(),
+            env=client_environment(),
             check=False,
             stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
-        return Answer(124, "", f"{words[0]}: socket timed out: no answer in {timeout_s:g} s")
+        return _no_answer(words[0], timeout_s)
     return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def read_config(text: str) -> dict[str, str]:
+    """The settings in the output of `scontrol show config`."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+
+
+def backfill_interval_s(config: Mapping[str, str]) -> float:
+    """Seconds between two cycles of the backfill scheduler, which starts het jobs and whoever has to wait."""
+    found = re.search(r"\bbf_interval=(\d+)", config.get("SchedulerParameters", ""))
+    return DEFAULT_BACKFILL_INTERVAL_S if found is None else float(found[1])
+
+
+async def call_program(
+    *words: str,
+    timeout_s: float = CALL_TIMEOUT_S,
+    environment: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Answer:
+    """One call; a program that takes longer than `timeout_s` is killed, and its answer is that nobody answers."""
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=client_environment() if environment is None else environment,
+        cwd=cwd,
+        start_new_session=True,  # Ctrl-C is the caller's to handle
+    )
+    try:
+        stdout, stderr = await asyncio.wait_for(process.communicate(), timeout_s)
+    except asyncio.CancelledError:
+        process.kill()
+        await process.communicate()  # it is gone before the loop is
+        raise
+    except TimeoutError:
+        process.kill()
+        await process.communicate()
+        return _no_answer(words[0], timeout_s)
+    return Answer(process.returncode or 0, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+
+
+def _no_answer(program: str, timeout_s: float) -> Answer:
+    return Answer(NO_ANSWER, "", f"{program}: socket timed out: no answer in {timeout_s:g} s")
 
 
 class Client:
@@ -134,26 +176,7 @@ class Client:
     async def _once(self, words: Sequence[str]) -> Answer:
         await self.turn(Urgency.RELEASE if words[0] in _RELEASES else Urgency.USE)
         self.calls += 1
-        process = await asyncio.create_subprocess_exec(
-            *words,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=environment(),
-            cwd=self.directory,
-            start_new_session=True,  # Ctrl-C is the driver's to handle
-        )
-        try:
-            stdout, stderr = await asyncio.wait_for(process.communicate(), CALL_TIMEOUT_S)
-        except asyncio.CancelledError:
-            process.kill()
-            await process.communicate()  # it is gone before the loop is
-            raise
-        except TimeoutError:
-            process.kill()
-            await process.communicate()
-            return Answer(124, "", f"{words[0]}: socket timed out: no answer in {CALL_TIMEOUT_S:g} s")
-        return Answer(process.returncode or 0, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+        return await call_program(*words, cwd=self.directory)
 
     def note_silence(self, complaint: str) -> None:
         """The controller did not answer; the journal keeps when that began."""
@@ -197,9 +220,8 @@ class Client:
     async def complete(self, *ids: str) -> None:
         """Try to let jobs, or components of het jobs, end by themselves with exit code 0; see `completion`."""
         if self._library is None:
-            said = (await self.call("scontrol", "show", "config")).stdout
-            found = re.search(r"^PluginDir\s*=\s*(\S+)", said, re.MULTILINE)
-            self._library = f"{found[1]}/libslurmfull.so" if found is not None else ""
+            config = read_config((await self.call("scontrol", "show", "config")).stdout)
+            self._library = f"{config['PluginDir']}/libslurmfull.so" if "PluginDir" in config else ""
         if not self._library:
             return
         wholes = dict.fromkeys(id.partition("+")[0] for id in ids)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import subprocess
 import time
 from collections.abc import Sequence
 
 from qloom.errors import InputError, QloomError
+from qloom.slurm.client import call_once, controller_is_down
 from qloom.slurm.site_config import GRES
 
 AVAILABLE = ("idle", "busy")
@@ -25,7 +25,7 @@ DENIED = ("invalid user id", "permission denied", "access denied")
 
 
 def set_device_state(device: str, state: str, *, node: str | None = None, licence: bool = False) -> str:
-    """Tell Slurm how a device is; returns what was done, in plain words."""
+    """Make a device's node or licences available in Slurm, or not; returns what was done, in plain words."""
     available = state in AVAILABLE
     if licence:
         _require_permission("delete", f"ReservationName={NOTHING}")
@@ -99,56 +99,41 @@ def _field(line: str, name: str) -> str:
 
 def _require_permission(*words: str) -> None:
     """Ask for a change of something that does not exist: slurmctld looks at who asks before it looks at what for."""
-    _, told = _call(*words)
-    if _is_denied(told):
-        raise _failure(words, told)
+    _, said = _call(*words)
+    if _is_denied(said):
+        raise _failure(words, said)
 
 
 def _scontrol(*words: str) -> str:
     """What `scontrol` prints; raises if it fails."""
-    succeeded, told = _call(*words)
+    succeeded, said = _call(*words)
     if not succeeded:
-        raise _failure(words, told)
-    return told
+        raise _failure(words, said)
+    return said
 
 
-def _failure(words: Sequence[str], told: str) -> QloomError:
-    if not _is_denied(told):
-        return QloomError(f"scontrol {' '.join(words[:3])}: {told}")
+def _failure(words: Sequence[str], said: str) -> QloomError:
+    if not _is_denied(said):
+        return QloomError(f"scontrol {' '.join(words[:3])}: {said}")
     what, level = (
         ("reservations", "Operator") if "reservation" in " ".join(words).lower() else ("nodes", "Administrator")
     )
     user = pwd.getpwuid(os.geteuid()).pw_name
     hint = f"run it as SlurmUser or root, or: sacctmgr modify user {user} set AdminLevel={level}"
-    return QloomError(f"Slurm does not let {user} change {what}: {told}", hint=hint)
+    return QloomError(f"Slurm does not let {user} change {what}: {said}", hint=hint)
 
 
-def _is_denied(told: str) -> bool:
-    return any(text in told.lower() for text in DENIED)
+def _is_denied(said: str) -> bool:
+    return any(text in said.lower() for text in DENIED)
 
 
 def _call(*words: str) -> tuple[bool, str]:
     """Run `scontrol`, again while slurmctld does not answer; whether it succeeded, and what it said."""
     deadline_s = time.monotonic() + RETRY_S
     while True:
-        try:
-            done = subprocess.run(
-                ["scontrol", *words],
-                capture_output=True,
-                text=True,
-                timeout=CALL_S,
-                stdin=subprocess.DEVNULL,
-                check=False,
-            )
-        except FileNotFoundError:
-            raise InputError("scontrol is not installed here", hint="this is for a machine of a Slurm site") from None
-        except subprocess.TimeoutExpired:
-            told, lost = "no answer", True
-        else:
-            if done.returncode == 0:
-                return True, done.stdout
-            told = (done.stderr or done.stdout).strip()
-            lost = "contact slurm controller" in told.lower() or "connect" in told.lower()
-        if not lost or time.monotonic() + PAUSE_S > deadline_s:
-            return False, told
+        answer = call_once("scontrol", *words, timeout_s=CALL_S)
+        if answer.code == 0:
+            return True, answer.stdout
+        if not controller_is_down(answer.stderr) or time.monotonic() + PAUSE_S > deadline_s:
+            return False, (answer.stderr or answer.stdout).strip()
         time.sleep(PAUSE_S)

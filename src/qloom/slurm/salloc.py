@@ -22,10 +22,10 @@ from qloom.slurm.client import (
     Answer,
     Client,
     controller_is_down,
-    environment,
 )
+from qloom.slurm.environment import client_environment
 from qloom.slurm.pace import Urgency
-from qloom.worlds.worker import die_with_parent
+from qloom.worker import die_with_parent
 
 _GRANTED = re.compile(r"Granted job allocation (\d+)")
 _IN_LINE = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
@@ -107,7 +107,7 @@ class Salloc:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=environment(),
+            env=client_environment(),
             start_new_session=True,  # Ctrl-C is the driver's to handle
             preexec_fn=partial(die_with_parent, signal.SIGTERM),
         )

@@ -17,10 +17,10 @@ from typing import Any
 
 import cloudpickle
 
+from qloom import worker
 from qloom.model import CommandResult, Task, TaskFunction
 from qloom.ports import Ran
-from qloom.worlds import worker
-from qloom.worlds.worker import HEADER
+from qloom.worker import HEADER
 
 LOG_TAIL = 2000
 LOCAL = (sys.executable, "-u", worker.__file__)

@@ -5,20 +5,18 @@ Jobs of other partitions, and sharing of nodes, are left out: each job counts as
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 from collections.abc import Sequence
 
 from qloom.lab.advisor.crowd import Queue, Seen
 from qloom.site import Site
-from qloom.slurm.client import call_once
+from qloom.slurm.client import backfill_interval_s, call_once, read_config
 from qloom.slurm.facts import default_partition
 
 TIMEOUT_S = 10.0
 HISTORY_S = 3 * 86400
 SHORTEST_S = 60.0  # a shorter past says too little of how often somebody comes
-DEFAULT_INTERVAL_S = 30.0  # bf_interval, where it is not set
 NO_LIMIT_S = 365 * 86400.0
 STANDING_FORMAT = "%T|%D|%l|%M|%V"  # of squeue: state, nodes, limit, elapsed, submitted
 NODE_FORMAT = "%T|%L|%l"  # of sinfo: state, default and longest time
@@ -51,7 +49,7 @@ def read_queue(site: Site) -> tuple[Queue, tuple[str, ...]]:
         standing,
         recent,
         max(SHORTEST_S, -recent[0].submit_s) if recent else 0.0,  # a young cluster has a short past
-        _interval_s(),
+        backfill_interval_s(read_config("\n".join(_ask("scontrol", "show", "config")))),
     )
     return queue, notes
 
@@ -114,12 +112,6 @@ def _read_ended(partition: str, now_s: float) -> tuple[list[Seen], tuple[str, ..
         return [], (f"sacct does not answer ({answer.complaint}): nobody is expected to come",)
     ended = read_ended(answer.stdout.splitlines(), now_s)
     return ended, () if ended else (f"no job has ended in partition {partition} lately: nobody is expected to come",)
-
-
-def _interval_s() -> float:
-    said = " ".join(_ask("scontrol", "show", "config"))
-    found = re.search(r"bf_interval=(\d+)", said)
-    return float(found[1]) if found else DEFAULT_INTERVAL_S
 
 
 def _ask(*words: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import statistics
 import sys
 import time
@@ -15,7 +14,7 @@ from qloom.journal.events import WorkerStarted
 from qloom.model import Work, call
 from qloom.ports import Lease, Request
 from qloom.site import Overheads, Site
-from qloom.slurm.client import call_once
+from qloom.slurm.client import backfill_interval_s, call_once, read_config
 from qloom.slurm.facts import check, read_facts
 from qloom.slurm.tags import own_tag
 from qloom.worlds.realtime import RealClock
@@ -23,7 +22,6 @@ from qloom.worlds.slurm.world import SlurmWorld
 
 ROUNDS = 5
 TASKS = 100
-SLURMS_TICK_S = 30.0  # bf_interval, where it is not set
 
 
 def measure(site: Site, *modules: str, rounds: int = ROUNDS) -> Overheads:
@@ -49,7 +47,7 @@ async def _measure(site: Site, modules: tuple[str, ...], rounds: int) -> Overhea
         await world.close()
     median = {name: round(statistics.median(taken), 4) if taken else 0.0 for name, taken in seconds.items()}
     return Overheads(
-        tick_s=_tick_s(),
+        tick_s=backfill_interval_s(read_config(call_once("scontrol", "show", "config").stdout)),
         grant_s=median["grant"],
         worker_start_s=round(statistics.median(starts_s), 4),
         grow_s=median["grow"],
@@ -88,10 +86,3 @@ async def _timed(awaited: Awaitable[Any], seconds: list[float]) -> Any:
     result = await awaited
     seconds.append(time.perf_counter() - began_s)
     return result
-
-
-def _tick_s() -> float:
-    """What has to wait, and every het job, starts at the next cycle of the backfill scheduler."""
-    said = call_once("scontrol", "show", "config").stdout
-    found = re.search(r"bf_interval=(\d+)", said)
-    return SLURMS_TICK_S if found is None else float(found[1])

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qloom.mpi.launch import clean_environment
-from qloom.worlds import worker
+from qloom import worker
+from qloom.slurm.environment import clean_environment
+from qloom.worker import die_with_parent
 from qloom.worlds.process import WorkerProcess
-from qloom.worlds.worker import die_with_parent
 
 END_S = 40.0  # srun itself waits for 32 s until the processes of a step have ended
 LOOK_S = 0.005

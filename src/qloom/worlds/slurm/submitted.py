@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from qloom.errors import JournalError, QloomError
 from qloom.journal.queries import SlurmJob
 from qloom.slurm.client import GONE, call_once
+from qloom.slurm.endings import how_it_ended
 from qloom.slurm.facts import require_programs
 from qloom.slurm.squeue import FORMAT, read_jobs
 from qloom.slurm.states import SlurmState, most_telling, read_state, reason_in_words
-from qloom.worlds.slurm.ends import how_it_ended
 
 
 def own_job() -> str | None:

@@ -20,6 +20,7 @@ from qloom.ports import Lease, Request, World
 from qloom.site import Site
 from qloom.slurm.arguments import components, salloc
 from qloom.slurm.client import Client
+from qloom.slurm.endings import cancel, complete, finish, how_it_ended, wait_past_completing
 from qloom.slurm.facts import ClusterFacts
 from qloom.slurm.pace import Urgency
 from qloom.slurm.salloc import Salloc
@@ -31,16 +32,7 @@ from qloom.worlds.process import WorkerDied
 from qloom.worlds.realtime import RealClock
 from qloom.worlds.slurm.ceiling import Ceilings, CountedDevice
 from qloom.worlds.slurm.driver_job import DRIVER, DriverJob
-from qloom.worlds.slurm.ends import (
-    cancel,
-    complete,
-    engine_us,
-    finish,
-    how_it_ended,
-    settled,
-    taken_away,
-    unobserved_us,
-)
+from qloom.worlds.slurm.ends import engine_us, taken_away, unobserved_us
 from qloom.worlds.slurm.held import Held
 from qloom.worlds.slurm.parts import Part, StepWorkers
 from qloom.worlds.slurm.watch import Watch
@@ -163,7 +155,7 @@ class SlurmWorld(World):
         observed_us = self.clock.now_us()
         qpu = (f"{job_id}+1" if request.least_nodes else job_id) if shares else None
         part = Part(job_id, [], qpu, hold=hold)
-        first = await settled(self.client, part)
+        first = await wait_past_completing(self.client, part.classical)
         if first is None or first.state.stage != "holds":
             await hold.close()
             raise self._ended(part, first, request.job, (request.lease or request).id)
@@ -264,7 +256,8 @@ class SlurmWorld(World):
             end_s = await cancel(self.client, [part.id for part in parts])
             await _close(parts)
         else:
-            end_s = await complete(self.client, parts)
+            sallocs = [part.hold for part in parts if part.hold is not None]
+            end_s = await complete(self.client, [part.id for part in parts], sallocs)
         return engine_us(self.clock, began_us, end_s)
 
     # Working
@@ -311,7 +304,7 @@ class SlurmWorld(World):
 
     async def _why(self, lease: Lease, part: Part, nodes: Sequence[str], failed: TaskFailed) -> JobError:
         """Why a task has ended so: its allocation was taken away, a node failed, or (`failed`) by itself."""
-        row = await settled(self.client, part)
+        row = await wait_past_completing(self.client, part.classical)
         if row is None or row.state.stage != "holds":
             self._held.remove(lease, part)
             await _close([part])
