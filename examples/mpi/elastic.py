@@ -10,7 +10,7 @@ import time
 import numpy
 from mpi4py import MPI
 
-from qloom.mpi.elastic import Elastic, Split
+from qloom.mpi.elastic import Elastic, SplitArray
 
 iterations = int(sys.argv[1]) if len(sys.argv) > 1 else 3
 comm = MPI.COMM_WORLD
@@ -19,7 +19,7 @@ state = run.register(
     iteration=0,
     phase="classical",
     sizes=[],
-    field=Split(1000, lambda first, last: numpy.arange(first, last, dtype=float)),  # this rank's rows
+    field=SplitArray(1000, lambda first, last: numpy.arange(first, last, dtype=float)),  # this rank's rows
 )
 while state.iteration < iterations:
     if state.phase == "classical":

@@ -10,7 +10,7 @@ import pytest
 
 from qloom.errors import InputError, JobError
 from qloom.mpi.nodes import LocalNodes
-from qloom.mpi.root import Plan, Root
+from qloom.mpi.root import ElasticPlan, Root
 from tests.mpi import ranks
 
 WAITER = """
@@ -62,7 +62,7 @@ def events_of(directory):
 
 
 def root_of(tmp_path, program, nodes=None, **more):
-    plan = Plan(program, tmp_path / "root", **{"least": 1, "most": 3, "patience_s": 0.3, **more})
+    plan = ElasticPlan(program, tmp_path / "root", **{"least": 1, "most": 3, "patience_s": 0.3, **more})
     return Root(plan, nodes or LocalNodes())
 
 
@@ -166,4 +166,4 @@ def test_without_a_root_the_size_never_changes(tmp_path):
 @pytest.mark.parametrize(("least", "start", "most"), [(0, 1, 1), (2, 1, 3), (1, 4, 3)])
 def test_impossible_sizes_are_refused(tmp_path, least, start, most):
     with pytest.raises(InputError, match="is not possible"):
-        Plan(("program.py",), tmp_path, least=least, most=most, start=start)
+        ElasticPlan(("program.py",), tmp_path, least=least, most=most, start=start)

@@ -10,8 +10,8 @@ import pytest
 from qloom.errors import InputError, JobError
 from qloom.mpi import state as saving
 from qloom.mpi.nodes import LocalNodes
-from qloom.mpi.root import Plan, Root
-from qloom.mpi.state import CURRENT, SavedState, Split, block
+from qloom.mpi.root import ElasticPlan, Root
+from qloom.mpi.state import CURRENT, SavedState, SplitArray, block
 from tests.mpi import ranks
 
 
@@ -36,7 +36,7 @@ class Alone:
 
 def state_in(directory, **initial):
     state = SavedState(Alone(), directory)
-    state.register(initial or {"step": 0, "field": Split(5, lambda first, last: numpy.zeros(last - first))})
+    state.register(initial or {"step": 0, "field": SplitArray(5, lambda first, last: numpy.zeros(last - first))})
     return state
 
 
@@ -109,14 +109,14 @@ import sys
 import numpy
 from pathlib import Path
 from mpi4py import MPI
-from qloom.mpi.state import SavedState, Split
+from qloom.mpi.state import SavedState, SplitArray
 
 comm = MPI.COMM_WORLD
 state = SavedState(comm, Path(sys.argv[1]))
 state.register({
     "rounds": 0,
-    "few": Split(3, lambda first, last: numpy.arange(first, last)),
-    "table": Split(10, lambda first, last: numpy.outer(numpy.arange(first, last), [1.0, 2.0])),
+    "few": SplitArray(3, lambda first, last: numpy.arange(first, last)),
+    "table": SplitArray(10, lambda first, last: numpy.outer(numpy.arange(first, last), [1.0, 2.0])),
 })
 values = state.values
 few, table = comm.gather(values.few), comm.gather(values.table)
@@ -163,4 +163,4 @@ def test_a_root_refuses_a_directory_of_another_user(tmp_path, what):
     (tmp_path / "elastic" / "state").mkdir(parents=True)
     os.chown(tmp_path / "elastic" / what, 65534, -1)
     with pytest.raises(InputError, match="belongs to another user"):
-        Root(Plan(("true",), tmp_path / "elastic"), LocalNodes()).run()
+        Root(ElasticPlan(("true",), tmp_path / "elastic"), LocalNodes()).run()

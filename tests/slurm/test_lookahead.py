@@ -11,8 +11,7 @@ import qloom
 from qloom.ports import Request
 from qloom.site import Site, Slurm
 from qloom.slurm.client import Client
-from qloom.worlds.slurm.batch import Batch
-from qloom.worlds.slurm.handover import submit
+from qloom.worlds.slurm.batch import BatchJob, submit_batch
 from tests.journals import as_lines
 from tests.slurm import programs
 from tests.slurm.driver import (
@@ -146,12 +145,12 @@ def test_a_batch_sub_job_starts_only_if_the_one_before_ended_well(cluster, tmp_p
     """The links of a chain without a driver."""
     monkeypatch.chdir(tmp_path)
     before = cluster.run("sbatch", "--parsable", "--output=/dev/null", "--wrap=sleep 600").strip()
-    link = Batch("run", "chain", Request("j1.1", "j1", 1, 1), 0, after=before)
+    link = BatchJob("run", "chain", Request("j1.1", "j1", 1, 1), 0, after=before)
 
     async def submit_link():
         client = Client()
         try:
-            return await submit(link, Site(slurm=Slurm()), tmp_path, client)
+            return await submit_batch(link, Site(slurm=Slurm()), tmp_path, client)
         finally:
             client.close()
 

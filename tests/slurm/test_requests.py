@@ -19,11 +19,11 @@ from qloom.slurm.arguments import components, salloc
 from qloom.slurm.client import Client
 from qloom.worlds.process import WorkerDied
 from qloom.worlds.realtime import RealClock
-from qloom.worlds.slurm import parts
-from qloom.worlds.slurm.batch import Batch
-from qloom.worlds.slurm.handover import submit
-from qloom.worlds.slurm.parts import Part, StepWorkers
-from qloom.worlds.slurm.watch import Watch
+from qloom.worlds.slurm import workers as workers_module
+from qloom.worlds.slurm.batch import BatchJob, submit_batch
+from qloom.worlds.slurm.lease_jobs import LeaseJob
+from qloom.worlds.slurm.watch import QueueWatch
+from qloom.worlds.slurm.workers import StepWorkers
 from tests.journals import as_lines
 from tests.slurm import programs
 from tests.slurm.driver import queue, wait_until
@@ -54,7 +54,7 @@ def test_what_a_job_is_found_by_comes_last_so_that_nothing_overrules_it():
     tags = ["--job-name=name", "--comment=comment"]
     assert asked[asked.index(":") - 2 : asked.index(":")] == tags
     assert asked[-5:-3] == tags  # before the command that holds it
-    script = Batch("r1", "in-job", Request("first", "j1", 1, 1)).script(site, "logs")
+    script = BatchJob("r1", "in-job", Request("first", "j1", 1, 1)).script(site, "logs")
     assert script.index("--mail-type") < script.index("--job-name") < script.index("--comment")
 
 
@@ -156,8 +156,8 @@ def programs_of_slurm(tmp_path, monkeypatch):
     """A folder in front of PATH; `write(name, lines)` puts a script there that notes each of its calls in a file."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(client_module, "FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr(parts, "FIRST_PAUSE_S", 0.001)
-    monkeypatch.setattr(parts, "LONGEST_PAUSE_S", 0.01)
+    monkeypatch.setattr(workers_module, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(workers_module, "LONGEST_PAUSE_S", 0.01)
 
     def write(name, lines):
         script = tmp_path / name
@@ -172,7 +172,7 @@ def programs_of_slurm(tmp_path, monkeypatch):
     ("printed", "starts"),
     [
         ("my database says: connection refused, socket timed out", 1),
-        ("srun: error: Unable to contact slurm controller (connect failure)", 1 + parts.MOST_TRIES),
+        ("srun: error: Unable to contact slurm controller (connect failure)", 1 + workers_module.MOST_TRIES),
     ],
 )
 def test_a_worker_that_dies_is_started_again_only_for_what_srun_says_and_not_for_ever(
@@ -185,7 +185,7 @@ def test_a_worker_that_dies_is_started_again_only_for_what_srun_says_and_not_for
         client = Client()
         workers = StepWorkers(client, RealClock(), {}, tmp_path, "", None)
         try:
-            await workers.begin(Part("7", ["c1"]), "c1")
+            await workers.begin(LeaseJob("7", ["c1"]), "c1")
         finally:
             client.close()
 
@@ -207,7 +207,9 @@ def test_a_submission_whose_answer_is_lost_is_not_made_twice(programs_of_slurm, 
     async def run():
         client = Client()
         try:
-            return await submit(Batch("r1", "in-job", Request("first", "j1", 1, 1)), Site(), tmp_path, client)
+            return await submit_batch(
+                BatchJob("r1", "in-job", Request("first", "j1", 1, 1)), Site(), tmp_path, client
+            )
         finally:
             client.close()
 
@@ -225,8 +227,12 @@ def test_a_look_at_the_queue_that_fails_is_told_and_is_not_the_last():
             looks.append(1)
             raise JobError(f"squeue says: no {len(looks)}")
 
+    class Holding:
+        def all(self):
+            return [LeaseJob("7", ["c1"])]
+
     async def look_three_times():
-        watch = Watch(Complaining(), 0.001, {}, {"j1.1": []}, lambda about, event: told.append(event))
+        watch = QueueWatch(Complaining(), 0.001, [], Holding(), lambda about, event: told.append(event))
         while len(looks) < 3:
             await asyncio.sleep(0.001)
         await watch.close()

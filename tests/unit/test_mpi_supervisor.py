@@ -147,7 +147,7 @@ def test_a_rank_that_takes_long_to_die_is_killed_once_and_waited_for(monkeypatch
     monkeypatch.setattr(supervisor.os, "kill", lambda *words: kills.append(words))
     monkeypatch.setattr(supervisor.select, "select", lambda *words: waits_s.append(words[-1]) or ([], [], []))
     with ours, its:
-        supervised = supervisor.Supervisor({"PMI_FD": str(its.detach())})
+        supervised = supervisor.RankSupervisor({"PMI_FD": str(its.detach())})
         supervised._end("the test says so")
         assert supervised._watch(1, ours, ours) == 9
         supervised._launcher.close()

@@ -73,7 +73,7 @@ def _as_slurm_says(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     jobs = [row["slurm_job"] for row in rows if row.get("slurm_job")]
     if not jobs:
         return rows
-    from qloom.worlds.slurm.submitted import stages
+    from qloom.worlds.slurm.driver_job import stages
 
     states = {"waits": "submitted", "holds": "running", "ended": "killed"}
     found = stages(jobs)
@@ -164,7 +164,7 @@ def explain(run: RunArgument = "last", as_json: Json = False) -> None:
     alive, slurm_job = has_writer(directory), None
     interrupted = ended_as(events) == "interrupted"
     if (id := handed_to(events) or (driver_job(events) if interrupted else None)) is not None:
-        from qloom.worlds.slurm.submitted import look
+        from qloom.worlds.slurm.driver_job import look
 
         slurm_job = look(id)
         alive = slurm_job.stage == "holds" or alive

@@ -54,7 +54,7 @@ def run(
     from qloom.cli import values
     from qloom.mpi.launch import require_programs
     from qloom.mpi.nodes import LocalNodes, Nodes
-    from qloom.mpi.root import Plan, Root
+    from qloom.mpi.root import ElasticPlan, Root
     from qloom.mpi.slurmnodes import SlurmNodes
     from qloom.slurm.reap import reap
     from qloom.slurm.tags import own_tag
@@ -65,7 +65,7 @@ def run(
     least, most = _range(nodes)
     own = int(os.environ.get("SLURM_JOB_NUM_NODES", "0")) if world == "slurm" else 0
     start = start or max(least, min(own, most))
-    plan = Plan(tuple(program), directory, least, most, start, ranks_per_node, patience_s)
+    plan = ElasticPlan(tuple(program), directory, least, most, start, ranks_per_node, patience_s)
     held: Nodes = LocalNodes()
     if world == "slurm":
         table = [f"arguments={text}" if text.startswith("-") else text for text in slurm or ()]

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from qloom.mpi import notes
-from qloom.mpi.state import SavedState, Split
+from qloom.mpi.state import SavedState, SplitArray
 from qloom.mpi.waiting import LONGEST_S
 from qloom.mpi.world import checked_world
 
-__all__ = ["Elastic", "Split"]
+__all__ = ["Elastic", "SplitArray"]
 
 ALL = 2**31  # more than any site has
 LOOK_S = 0.05  # safe points may come often, and a look at a shared file system is not free

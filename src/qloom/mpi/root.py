@@ -30,7 +30,7 @@ EVENTS, LOCK = "events.jsonl", "lock"
 
 
 @dataclass(frozen=True)
-class Plan:
+class ElasticPlan:
     """What a root is to do."""
 
     program: tuple[str, ...]  # a Python file or a command, with arguments
@@ -58,7 +58,7 @@ class Plan:
 class Root:
     """Runs one program to its end, on as many nodes as it wants and gets."""
 
-    def __init__(self, plan: Plan, nodes: Nodes) -> None:
+    def __init__(self, plan: ElasticPlan, nodes: Nodes) -> None:
         self._plan = plan
         self._nodes = nodes
         self._most = plan.most  # until the resource manager says otherwise

@@ -17,6 +17,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from qloom.aio import TaskScope
 from qloom.errors import InputError, JobError
 from qloom.mpi.launch import Launch, srun
 from qloom.site import Slurm
@@ -33,13 +34,13 @@ T = TypeVar("T")
 
 
 @dataclass
-class Held:
-    """One Slurm job and its nodes."""
+class RootJob:
+    """A Slurm job of the root, and its nodes."""
 
     id: str
     nodes: list[str]
-    own: bool = False  # the job that the root runs in: shrunk, never ended
-    hold: Salloc | None = None  # what holds it
+    encloses_root: bool = False  # it is shrunk, never ended
+    salloc: Salloc | None = None  # what holds it
 
 
 class SlurmNodes:
@@ -51,11 +52,12 @@ class SlurmNodes:
         self._names = (tag.job_name(f"{program}-{number}") for number in itertools.count(1))
         self._ranks_per_node = ranks_per_node
         self._runner: asyncio.Runner
+        self._scope: TaskScope
         self._client: Client
-        self._used: Held | None = None
-        self._own: Held | None = None
-        self._asked: tuple[Salloc, asyncio.Task[Held | None]] | None = None
-        self._granted: Held | None = None
+        self._used: RootJob | None = None
+        self._enclosing: RootJob | None = None
+        self._asked: tuple[Salloc, asyncio.Task[RootJob | None]] | None = None
+        self._granted: RootJob | None = None
         self._leaving: dict[asyncio.Task[None], str] = {}  # what is being given back
         self._ended = False
 
@@ -67,12 +69,15 @@ class SlurmNodes:
     def begin(self, nodes: int) -> None:
         """Use the job that we are in, or ask for an allocation."""
         self._runner = asyncio.Runner()
+        self._scope = TaskScope()
         self._client = Client(most_calls_per_s=self._slurm.most_calls_per_s)
         own = os.environ.get("SLURM_JOB_ID")
         if own is not None:
-            self._own = self._used = Held(own, self._answer(self._nodes_of(own)), own=True)
-            if len(self._own.nodes) < nodes:
-                raise InputError(f"job {own} has {len(self._own.nodes)} nodes and the program starts on {nodes}")
+            self._enclosing = self._used = RootJob(own, self._answer(self._nodes_of(own)), encloses_root=True)
+            if len(self._enclosing.nodes) < nodes:
+                raise InputError(
+                    f"job {own} has {len(self._enclosing.nodes)} nodes and the program starts on {nodes}"
+                )
             self.shrink(nodes)
             return
         self.ask(nodes, nodes)
@@ -92,7 +97,7 @@ class SlurmNodes:
         part = [*partition, f"--nodes={least}-{most}", f"--mincpus={self._ranks_per_node}", *common(self._slurm)]
         name = next(self._names)  # a request that the controller did not confirm is withdrawn by its name
         request = Salloc(self._client, salloc([part], name, self._tag.comment), name, lambda: True)
-        self._asked = request, self._runner.get_loop().create_task(self._allocation(request))
+        self._asked = request, self._start(self._allocation(request))
 
     def arrived(self) -> int | None:
         """How many nodes the allocation has that was asked for, once it is granted."""
@@ -120,8 +125,8 @@ class SlurmNodes:
 
     def shrink(self, nodes: int) -> None:
         """Go back to our own job if it is large enough, drop what is too much, and read back what is left."""
-        if self._own is not None and self._used is not self._own and len(self._own.nodes) >= nodes:
-            before, self._used = self._used, self._own
+        if self._enclosing is not None and self._used is not self._enclosing and len(self._enclosing.nodes) >= nodes:
+            before, self._used = self._used, self._enclosing
             self._end_job(before)
         used = self._used
         assert used is not None  # noqa: S101  begun
@@ -149,13 +154,13 @@ class SlurmNodes:
             self._runner.close()
             self._client.close()
 
-    async def _allocation(self, request: Salloc) -> Held | None:
+    async def _allocation(self, request: Salloc) -> RootJob | None:
         """What is granted; None if the request was withdrawn before. What cannot be used does not stay."""
         id = await request.granted()
         if id is None:
             return None
         try:
-            return Held(id, await self._nodes_of(id), hold=request)
+            return RootJob(id, await self._nodes_of(id), salloc=request)
         except BaseException:
             await self._client.cancel(id)
             await request.close()
@@ -169,7 +174,7 @@ class SlurmNodes:
             raise JobError(f"Slurm job {id} {how_it_ended(row)}")
         return list(row.nodes)
 
-    def _take_grant(self, asked: asyncio.Task[Held | None]) -> Held | None:
+    def _take_grant(self, asked: asyncio.Task[RootJob | None]) -> RootJob | None:
         self._asked = None
         try:
             return asked.result()
@@ -178,19 +183,19 @@ class SlurmNodes:
                 raise
             raise JobError(error.message) from None  # a program that runs already goes on without
 
-    def _end_job(self, held: Held | None, *, failed: bool = False) -> None:
-        if held is not None and not held.own:
+    def _end_job(self, held: RootJob | None, *, failed: bool = False) -> None:
+        if held is not None and not held.encloses_root:
             self._give_back(self._release(held, failed=failed), f"job {held.id}")
 
-    async def _release(self, held: Held, *, failed: bool = False) -> None:
+    async def _release(self, held: RootJob, *, failed: bool = False) -> None:
         """End a job by the exit of what holds it; cancel it if that was not enough, or if the program has failed."""
-        if held.hold is not None and not failed:
-            await held.hold.complete()
+        if held.salloc is not None and not failed:
+            await held.salloc.complete()
         await self._client.cancel(held.id)
-        if held.hold is not None:
-            await held.hold.close()
+        if held.salloc is not None:
+            await held.salloc.close()
 
-    async def _leave_queue(self, asked: asyncio.Task[Held | None]) -> None:
+    async def _leave_queue(self, asked: asyncio.Task[RootJob | None]) -> None:
         try:
             held = await asked
         except (InputError, JobError):
@@ -199,8 +204,16 @@ class SlurmNodes:
             await self._release(held)
 
     def _give_back(self, giving: Coroutine[Any, Any, None], what: str) -> None:
-        self._leaving[self._runner.get_loop().create_task(giving)] = what
+        self._leaving[self._start(giving)] = what
         self._settle(MOMENT_S)
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start a task, which goes on whenever the root waits for Slurm."""
+
+        async def start() -> asyncio.Task[T]:
+            return self._scope.start(work)
+
+        return self._runner.run(start())
 
     def _settle(self, seconds: float) -> None:
         """Wait until all is given back, or for so long."""

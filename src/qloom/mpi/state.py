@@ -24,7 +24,7 @@ MANIFEST, VALUES, CURRENT = "manifest.json", "values.pickle", "current"
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitArray:
     """An array that is cut into one block per rank; `make(first, last)` makes the block of those rows."""
 
     length: int
@@ -48,11 +48,11 @@ class SavedState:
     def register(self, initial: dict[str, Any]) -> None:
         """Take the saved values, or the initial ones where nothing was saved. Collective."""
         rank, size = self._comm.rank, self._comm.size
-        self._split = [name for name, value in initial.items() if isinstance(value, Split)]
+        self._split = [name for name, value in initial.items() if isinstance(value, SplitArray)]
         save, manifest, plain = self._comm.bcast(self._find() if rank == 0 else None)
         if manifest is None:
             for name, value in initial.items():
-                made = value.make(*block(value.length, rank, size)) if isinstance(value, Split) else value
+                made = value.make(*block(value.length, rank, size)) if isinstance(value, SplitArray) else value
                 setattr(self.values, name, made)
             return
         saved = sorted([*plain, *manifest["split"]])

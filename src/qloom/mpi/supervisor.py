@@ -75,7 +75,7 @@ class SharedMemory:
                     continue
 
 
-class Supervisor:
+class RankSupervisor:
     """Runs one rank to its end."""
 
     def __init__(self, environment: dict[str, str]) -> None:
@@ -258,4 +258,4 @@ def _end_as(status: int) -> None:
 if __name__ == "__main__":
     if "PMI_FD" not in os.environ:  # started without MPI, or by something other than PMI
         _run(sys.argv[1:])
-    _end_as(Supervisor(dict(os.environ)).run(sys.argv[1:]))
+    _end_as(RankSupervisor(dict(os.environ)).run(sys.argv[1:]))

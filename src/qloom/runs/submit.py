@@ -22,14 +22,13 @@ from qloom.slurm.facts import read_facts
 from qloom.strategies import STRATEGIES, choose, parse_strategy
 from qloom.worlds import DRIVERS
 from qloom.worlds.realtime import RealClock
-from qloom.worlds.slurm.batch import Batch
-from qloom.worlds.slurm.handover import submit as submit_batch
+from qloom.worlds.slurm.batch import BatchJob, submit_batch
 
 SUBMITTED = tuple(driver for driver in DRIVERS if driver != "here")
 
 
 @dataclass(frozen=True)
-class Submitted:
+class SubmittedRun:
     """What was given to Slurm."""
 
     run: str
@@ -48,17 +47,17 @@ def usual_driver(plan: Plan) -> str:
     return "chain" if parse_strategy(plan.strategy)[0].chains else "in-job"
 
 
-def submit(plan: Plan, driver: str) -> Submitted:
+def submit(plan: Plan, driver: str) -> SubmittedRun:
     """Submit a run. Its first job may have to wait in line; this does not."""
     if driver == "chain":
         _check(plan, driver)
         outcome = execute(plan, driver="chain")
         if outcome.errors:
             raise outcome.errors[0]
-        return Submitted(outcome.run, handed_to(outcome.events) or "none: there was nothing to do")
+        return SubmittedRun(outcome.run, handed_to(outcome.events) or "none: there was nothing to do")
     batch = _batch(plan, driver, "")
     directory, job = _prepare(plan, lambda directory: asyncio.run(_submit(batch, plan.site, directory)))
-    return Submitted(directory.name, job)
+    return SubmittedRun(directory.name, job)
 
 
 def _prepare(plan: Plan, hand_on: Callable[[Path], str]) -> tuple[Path, str]:
@@ -81,7 +80,7 @@ def _prepare(plan: Plan, hand_on: Callable[[Path], str]) -> tuple[Path, str]:
     return directory, engine_id
 
 
-async def _submit(batch: Batch, site: Site, directory: Path) -> str:
+async def _submit(batch: BatchJob, site: Site, directory: Path) -> str:
     (directory / "logs").mkdir(mode=0o700)
     client = Client()
     try:
@@ -106,19 +105,19 @@ def _check(plan: Plan, driver: str) -> None:
         raise InputError("a chain is one job after the other", hint="leave out --jobs")
 
 
-def _batch(plan: Plan, driver: str, run: str) -> Batch:
+def _batch(plan: Plan, driver: str, run: str) -> BatchJob:
     """The job around the first driver: what its strategy holds throughout, or one node; beside that, a core."""
     _check(plan, driver)
     facts = read_facts(plan.site)
     if driver == "beside":
         _require_room_beside(plan.site.nodes, len(facts.nodes))
-        return Batch(run, driver, None)
+        return BatchJob(run, driver, None)
     need = held_throughout(plan)
     device = None
     if need.qpu is not QpuHold.TASK:
         device = plan.site.qpus[0].name
     shares = 0 if device is None else facts.shares[device] if need.qpu is QpuHold.WHOLE else 1
-    return Batch(run, driver, Request("first", "j1", need.nodes, need.nodes, need.qpu, device), shares)
+    return BatchJob(run, driver, Request("first", "j1", need.nodes, need.nodes, need.qpu, device), shares)
 
 
 def _require_room_beside(most: int, nodes: int) -> None:

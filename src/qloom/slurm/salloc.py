@@ -14,6 +14,7 @@ import signal
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from qloom.aio import TaskScope, finish
 from qloom.errors import InputError
 from qloom.slurm.client import (
     CALL_TIMEOUT_S,
@@ -43,6 +44,8 @@ class Salloc:
         self._holds = False  # an allocation, which ends with the process
         self._turn: asyncio.Future[None] | None = None
         self._withdrawn = asyncio.Event()
+        self._scope = TaskScope()
+        self._complaints: asyncio.Task[bytes] | None = None  # read for as long as salloc runs
 
     def withdraw(self) -> None:
         """Take the request back; too late if it was granted."""
@@ -114,12 +117,12 @@ class Salloc:
         assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018  pipes, as asked for
         if self._withdrawn.is_set():
             self.withdraw()
-        complaining = asyncio.ensure_future(process.stderr.read())
+        complaints = self._complaints = self._scope.start(process.stderr.read())
         said = (await process.stdout.readline()).decode(errors="replace").strip()
         if said.isdigit():
             self._holds = True
             return Answer(0, said, "")
-        stderr = await complaining
+        stderr = await complaints
         return Answer(await process.wait(), "", stderr.decode(errors="replace"))
 
     # What it holds
@@ -148,6 +151,8 @@ class Salloc:
         except TimeoutError:  # the controller does not answer it
             process.kill()
             await process.wait()
+        if self._complaints is not None:
+            await finish(self._complaints, cancel=True)
 
     async def _pause(self, seconds: float) -> float:
         try:

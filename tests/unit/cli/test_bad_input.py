@@ -12,7 +12,7 @@ import pytest
 from qloom.journal import home
 from qloom.journal.file import FILE_NAME
 from qloom.slurm.client import PROGRAMS as PROGRAMS_OF_SLURM
-from qloom.worlds.slurm import submitted
+from qloom.worlds.slurm import driver_job
 from tests.unit.cli.typed import FAILURES, QLOOM, Said, refused, write
 
 
@@ -38,7 +38,7 @@ def test_a_submitted_run_is_explained_at_once_where_its_cluster_is_gone(monkeypa
         (tmp_path / program).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
-    said = submitted.look("7")
+    said = driver_job.look("7")
     assert said.stage == "unknown"
     assert "SLURM_CONF names" in said.words
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from qloom.aio import TaskScope
 from qloom.errors import AllocationEnded
 from qloom.model import QuantumWork
 from qloom.ports import Clock
@@ -57,6 +58,7 @@ class Ceilings:
         self.qpus = Ceiling(clock, qpu_s, used_qpu_s, lambda: self._reach(f"{qpu_s:g} QPU-seconds"))
         self._reached: str | None = None
         self._stop = stop
+        self._scope = TaskScope()
         self._doing: list[asyncio.Task[Any]] = []
 
     def _reach(self, most: str) -> None:
@@ -68,7 +70,7 @@ class Ceilings:
     async def while_there_is_room(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """Work that is ended where it stands when a ceiling is reached: the driver's own job ends with its work."""
         self.require_room()
-        doing = asyncio.ensure_future(begin())
+        doing = self._scope.start(begin())
         self._doing.append(doing)
         caller = asyncio.current_task()
         try:

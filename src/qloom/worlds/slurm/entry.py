@@ -19,9 +19,9 @@ from qloom.slurm.tags import own_tag
 from qloom.worlds import DriverJobs, RunContext
 from qloom.worlds.hosted import HostedWorld
 from qloom.worlds.realtime import RealClock, RealTimeEntry
-from qloom.worlds.slurm import submitted
+from qloom.worlds.slurm import driver_job
+from qloom.worlds.slurm.batch import SlurmHandover
 from qloom.worlds.slurm.driver_job import DRIVER, is_inside, read_driver_job
-from qloom.worlds.slurm.handover import SlurmHandover
 from qloom.worlds.slurm.world import SlurmWorld
 
 
@@ -30,11 +30,11 @@ class SlurmDriverJobs(DriverJobs):
 
     def enclosing_job(self) -> str | None:
         """The Slurm job that this process runs in."""
-        return submitted.own_job()
+        return driver_job.enclosing_job()
 
     def require_ended(self, job: str, run: str) -> None:
         """Refuse to go on with a run that a Slurm job has, or will have."""
-        submitted.require_ended(job, run)
+        driver_job.require_ended(job, run)
 
 
 def make_slurm_world(context: RunContext, clock: RealClock) -> World:
@@ -72,7 +72,7 @@ def _hosted(world: SlurmWorld, driver: str, directory: Path, lives_in_a_job: boo
     own, hold, own_id = Lease(DRIVER, "", []), QpuHold.TASK, None
     if lives_in_a_job:
         job = read_driver_job()
-        own, hold, own_id = world.adopt(job), job.hold, job.part.id
+        own, hold, own_id = world.adopt(job), job.hold, job.id
     running: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]  # the world is made in one
     handover = SlurmHandover(world.site, world.facts, directory, world.client, driver, own_id, running.cancel)
     patience_s = 0.0 if once else world.site.slurm.handover_s
