@@ -12,9 +12,8 @@ import qloom
 from qloom.errors import InputError
 from qloom.journal.event import event_from
 from qloom.journal.events import Resumed
-from qloom.views.page import page
+from qloom.views.page import draw_timeline, page
 from qloom.views.rows import panel
-from qloom.views.timeline import draw_timeline
 
 STRATEGIES = ("coschedule", "offload", "workflow", "vqpu", "malleable", "split")
 

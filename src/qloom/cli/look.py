@@ -186,7 +186,7 @@ def timeline(
     quiet: Quiet = False,
 ) -> None:
     """Draw who held what and when. Nodes above, QPUs below, colour is the job, held but idle is hatched."""
-    from qloom.views.timeline import draw_timeline
+    from qloom.views.page import draw_timeline
 
     directory = home.find_run(run)
     events = read_events(directory)

@@ -22,8 +22,7 @@ from qloom.export.places import USUAL, Places
 from qloom.export.records import FOLDER, OUTPUT
 from qloom.journal import home
 from qloom.journal.events import JobEnded, JobSubmitted, RunEnded
-from qloom.journal.file import Journal, Recorder, read_events
-from qloom.journal.replayed_clock import ToldClock
+from qloom.journal.file import Journal, Recorder, ReplayedClock, read_events
 from qloom.model import QpuHold, QuantumWork, Task, Work
 from qloom.ports import Clock, Lease, Ran, Request, World
 from qloom.runs.assembly import Assembly
@@ -104,7 +103,7 @@ class _Run:
         """Run all jobs, and tell what came of it."""
         epoch_us = time.time_ns() // 1000 - clock.now_us()
         start = self._plan.as_event().in_real_time(epoch_us)
-        told = ToldClock(epoch_us)
+        told = ReplayedClock(epoch_us)
         journal = Journal(self._directory, told)
         if self._listener is not None:
             journal.listeners.append(self._listener)
@@ -124,7 +123,7 @@ class _Run:
             journal.close()
         return Outcome(self._directory.name, self._directory, results, errors, read_events(self._directory))
 
-    async def _job(self, number: int, journal: Journal, told: ToldClock) -> Any:
+    async def _job(self, number: int, journal: Journal, told: ReplayedClock) -> Any:
         name = f"j{number + 1}"
         recorder = journal.recorder(name)
         told.set(time.time_ns() // 1000)

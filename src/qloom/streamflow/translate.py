@@ -30,8 +30,7 @@ from qloom.journal.events import (
     TaskStarted,
     Withdrawn,
 )
-from qloom.journal.file import Recorder
-from qloom.journal.replayed_clock import ToldClock
+from qloom.journal.file import Recorder, ReplayedClock
 from qloom.journal.results import ResultStore
 from qloom.model import QpuHold
 from qloom.slurm.squeue import expand_hostlist
@@ -61,7 +60,7 @@ class Translator:
         log: Path,
         recorder: Recorder,
         results: ResultStore,
-        clock: ToldClock,
+        clock: ReplayedClock,
         device: str,
         shares: int,
     ) -> None:

@@ -86,6 +86,19 @@ def page(title: str, tables: Sequence[Table], runs: Sequence[Run]) -> str:
     )
 
 
+def draw_timeline(runs: Sequence[Run], path: Path, *, title: str = "qloom timeline") -> None:
+    """Draw runs, each `(name, events)`, under one another on one time axis; the suffix says what kind of file."""
+    if not runs:
+        raise InputError("there is no run to draw", hint="make one with: qloom run PROGRAM")
+    match path.suffix.lower():
+        case ".svg" | ".png" as suffix:
+            write_view(path, picture(runs, suffix[1:]))
+        case ".html" | ".htm":
+            write_page(title, account_tables(runs), runs, path)
+        case suffix:
+            raise InputError(f"cannot draw a {suffix or 'file without a suffix'}", hint="use .svg, .png or .html")
+
+
 def write_page(title: str, tables: Sequence[Table], runs: Sequence[Run], path: Path) -> None:
     """The page as a file."""
     write_view(path, page(title, tables, runs).encode())

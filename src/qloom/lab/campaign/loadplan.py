@@ -11,8 +11,7 @@ from pathlib import Path
 
 from qloom.journal import home
 from qloom.journal.events import JobOver, Measured, RunEnded, RunStarted
-from qloom.journal.file import VERSION, Journal
-from qloom.journal.replayed_clock import ToldClock
+from qloom.journal.file import VERSION, Journal, ReplayedClock
 from qloom.lab.campaign.workload import Workload
 from qloom.lab.load.metrics import Metrics
 from qloom.lab.load.mix import parse_mix
@@ -60,7 +59,7 @@ class LoadPlan:
         return Outcome(directory.name, directory, [], result.errors, [], [])
 
     def _write(self, directory: Path, result: LoadResult) -> None:
-        clock = ToldClock()
+        clock = ReplayedClock()
         journal = Journal(directory, clock, durable=False)
         try:
             journal.record(RunStarted(
