@@ -95,6 +95,8 @@ class Recorder:
 class ReplayedClock:
     """The clock of a journal that is written after the fact: it shows the time that somebody else has recorded."""
 
+    real_time = False
+
     def __init__(self, epoch_us: int = 0) -> None:
         self._epoch_us = epoch_us
         self._now_us = 0
