@@ -22,7 +22,7 @@ from qloom.lab.campaign.manifest import as_list, circumstances
 from qloom.lab.campaign.plans import Conditions, parse_scale
 from qloom.lab.campaign.read import read_raw
 from qloom.lab.campaign.rows import read_results, rows_of
-from qloom.lab.campaign.store import Asked
+from qloom.lab.campaign.store import CampaignRun
 from qloom.site import Site, read_site
 from qloom.testbed import Testbed, TestbedSettings
 
@@ -33,7 +33,7 @@ Columns = dict[tuple[str, str], dict[str, dict[str, Any]]]  # quantum tasks, spa
 def run(repeats: int, conditions: Conditions) -> Columns:
     """Run what is not done yet of the campaign."""
     name, raw = read_raw("weave")
-    store = carry_out(Asked(name, {**raw, "repeats": repeats}, conditions), lambda *_: None)
+    store = carry_out(CampaignRun(name, {**raw, "repeats": repeats}, conditions), lambda *_: None)
     columns: Columns = {}
     for row in rows_of(read_results(store)):
         columns.setdefault((row["quantum"], row["spare"]), {})[row["strategy"]] = row

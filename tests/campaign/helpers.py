@@ -7,7 +7,7 @@ from pathlib import Path
 from qloom.lab.campaign.execute import carry_out
 from qloom.lab.campaign.read import read_raw
 from qloom.lab.campaign.rows import Results, read_results
-from qloom.lab.campaign.store import Asked, Store
+from qloom.lab.campaign.store import CampaignRun, CampaignStore
 
 SMALL = """
 title = "A small campaign"
@@ -33,9 +33,9 @@ def write(directory: Path, text: str = SMALL, name: str = "small.toml") -> str:
     return str(path)
 
 
-def carried_out(text: str, **more: object) -> Store:
+def carried_out(text: str, **more: object) -> CampaignStore:
     name, raw = read_raw(text)
-    return carry_out(Asked(name, raw, **more), lambda *_: None)  # type: ignore[arg-type]
+    return carry_out(CampaignRun(name, raw, **more), lambda *_: None)  # type: ignore[arg-type]
 
 
 def results(text: str, **more: object) -> Results:

@@ -19,7 +19,7 @@ from qloom.journal.file import FILE_NAME
 from qloom.lab.campaign.execute import verify
 from qloom.lab.campaign.read import read_raw
 from qloom.lab.campaign.rows import read_results, rows_of
-from qloom.lab.campaign.store import CELLS, Asked
+from qloom.lab.campaign.store import CELLS, CampaignRun
 from tests.campaign.helpers import SMALL, carried_out, results, write
 
 MANY = SMALL.replace("repeats = 3", "repeats = 10")
@@ -33,7 +33,7 @@ def figures(rows):
 @pytest.mark.slow
 def test_killed_at_any_moment_it_goes_on(tmp_path):
     text = write(tmp_path, MANY)
-    store = Asked(*read_raw(text)).directory
+    store = CampaignRun(*read_raw(text)).directory
     wanted = 4 * 10
     for kill_at in (1, 23):
         command = [sys.executable, "-c", "from qloom.cli.main import run; run()", "campaign", "run", text, "--json"]

@@ -15,7 +15,7 @@ from qloom.journal import home
 from qloom.lab.campaign.execute import pieces_of
 from qloom.lab.campaign.model import FIGURES, QUIRKS, Calibrated, Campaign, Claim, Published, Setting
 from qloom.lab.campaign.read import read_raw
-from qloom.lab.campaign.store import Asked, Store
+from qloom.lab.campaign.store import CampaignRun, CampaignStore
 from tests.campaign.helpers import carried_out, write
 
 MATRIX = '[matrix]\nstrategy = ["offload"]\n'
@@ -99,14 +99,14 @@ def test_a_file_that_is_no_toml(tmp_path):
 
 def test_processes_share_a_campaign_and_never_run_a_cell_twice(tmp_path):
     text = write(tmp_path)
-    asked = Asked(*read_raw(text))
+    asked = CampaignRun(*read_raw(text))
     cell, repeat, _ = pieces_of(asked)[0]
-    Store(asked.directory).begin(asked, {})
-    with Store(asked.directory).claim(cell.id, repeat) as is_mine:
+    CampaignStore(asked.directory).begin(asked, {})
+    with CampaignStore(asked.directory).claim(cell.id, repeat) as is_mine:
         assert is_mine
         with pytest.raises(JobError, match=r"1 of \d+ cells are being run by another process"):
             carried_out(text)
-    done = Store(asked.directory).done()
+    done = CampaignStore(asked.directory).done()
     assert (cell.id, repeat) not in done
     assert len(done) == len(pieces_of(asked)) - 1
     assert len(carried_out(text).done()) == len(done) + 1
@@ -121,7 +121,7 @@ workflow = { per_task = 1, phase_nodes = 2 }
 [matrix]
 strategy = ["workflow", "workflow+share", "workflow+task", "offload"]
 """
-    pieces = pieces_of(Asked(*read_raw(write(tmp_path, text))))
+    pieces = pieces_of(CampaignRun(*read_raw(write(tmp_path, text))))
     assert {cell.axes["strategy"]: plan.options for cell, _, plan in pieces} == {
         "workflow": {"per_task": 1, "phase_nodes": 2},
         "workflow+share": {"per_task": 1, "phase_nodes": 3},
@@ -156,7 +156,7 @@ parameters = { blobs = 500 }
 streamflow = { strategy = "workflow", engine = "streamflow" }
 workflow = { strategy = "workflow" }
 """
-    pieces = pieces_of(Asked(*read_raw(write(tmp_path, text))))
+    pieces = pieces_of(CampaignRun(*read_raw(write(tmp_path, text))))
     assert [(cell.axes["strategy"], plan.engine) for cell, _, plan in pieces] == [
         ("streamflow", "streamflow"),
         ("workflow", None),

@@ -14,7 +14,7 @@ from qloom.lab.campaign.execute import carry_out
 from qloom.lab.campaign.plans import plan_for
 from qloom.lab.campaign.read import built_in_names, read_raw
 from qloom.lab.campaign.rows import claims_of, read_results, rows_of
-from qloom.lab.campaign.store import Asked
+from qloom.lab.campaign.store import CampaignRun
 from tests.campaign.helpers import results
 
 FITTED = [name for name in built_in_names() if read_raw(name)[1].get("calibrated")]
@@ -112,7 +112,7 @@ def test_show_recomputes_a_cell_from_its_journal():
 def test_figures_are_honest_and_those_of_the_paper_stand_beside_them(name):
     _, raw = read_raw(name)
     with_quirks = rows_of(results(name))
-    without = rows_of(read_results(carry_out(Asked(name, {**raw, "quirks": []}), lambda *_: None)))
+    without = rows_of(read_results(carry_out(CampaignRun(name, {**raw, "quirks": []}), lambda *_: None)))
     for one, other in zip(with_quirks, without, strict=True):
         assert "as_published_node_s" not in other
         for figure in ("wall_s", "node_s", "node_s_held", "cost_node_s"):
@@ -137,7 +137,7 @@ def test_both_ways_of_counting_are_printed_side_by_side():
 
 @pytest.mark.parametrize("name", built_in_names())
 def test_every_built_in_campaign_can_be_planned(name):
-    asked = Asked(*read_raw(name))
+    asked = CampaignRun(*read_raw(name))
     campaign = asked.campaign()
     cells = expand(campaign, name)
     assert len({cell.id for cell in cells}) == len(cells)

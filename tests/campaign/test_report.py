@@ -21,7 +21,7 @@ from qloom.lab.campaign.plans import Conditions, parse_scale, plan_for
 from qloom.lab.campaign.read import read_raw
 from qloom.lab.campaign.rows import differences_of, rows_of
 from qloom.lab.campaign.statistics import spread_of
-from qloom.lab.campaign.store import Asked
+from qloom.lab.campaign.store import CampaignRun
 from qloom.strategies import STRATEGIES
 from tests.campaign.helpers import SMALL, results, write
 
@@ -126,7 +126,7 @@ def test_scaled_runs_are_compared_by_ratio():
 
 
 def test_scaling_spares_overheads_and_keeps_patience_above_three_growths():
-    asked = Asked(*read_raw("qce25"))
+    asked = CampaignRun(*read_raw("qce25"))
     cell = next(cell for cell in expand(asked.campaign(), "qce25") if cell.axes["strategy"] == "malleable")
     full, fifth = (plan_for(cell, 1, 0, Conditions(scale=scale)) for scale in (1.0, parse_scale("1/5")))
     assert fifth.parameters["quantum_s"] == pytest.approx(full.parameters["quantum_s"] / 5)

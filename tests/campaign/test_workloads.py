@@ -16,7 +16,7 @@ from qloom.lab.campaign.charts import drawing_of
 from qloom.lab.campaign.execute import carry_out, verify
 from qloom.lab.campaign.page import page_of
 from qloom.lab.campaign.rows import read_results, rows_of
-from qloom.lab.campaign.store import Asked
+from qloom.lab.campaign.store import CampaignRun
 
 RAW = {
     "title": "a small cluster under load",
@@ -40,13 +40,13 @@ def own_home(tmp_path, monkeypatch):
 
 
 def test_a_workload_is_a_cell_like_any_other():
-    store = carry_out(Asked("small", RAW), quiet)
+    store = carry_out(CampaignRun("small", RAW), quiet)
     rows = {(row["load"], row["strategy"]): row for row in rows_of(read_results(store))}
     assert list(rows) == [(load, strategy) for load in ("0.5", "0.9") for strategy in ("offload", "workflow")]
     assert rows["0.9", "offload"]["rigid_wait_s"] > rows["0.5", "offload"]["rigid_wait_s"]
     assert all(row["hybrid_turnaround_s_sd"] > 0 for row in rows.values()), "repeats have other jobs"
     runs = store.done()
-    assert carry_out(Asked("small", RAW), quiet).done() == runs, "what is done is not run again"
+    assert carry_out(CampaignRun("small", RAW), quiet).done() == runs, "what is done is not run again"
     assert verify(store, quiet) == (8, 0, [])
 
 
@@ -104,7 +104,7 @@ def test_a_figure_that_a_cell_does_not_have_is_refused_before_anything_runs(base
 
 def refuse(raw: dict[str, object], message: str, home: Path) -> None:
     with pytest.raises(InputError) as refused:
-        carry_out(Asked("wrong", raw), quiet)
+        carry_out(CampaignRun("wrong", raw), quiet)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
     assert not (home / "runs").exists()
@@ -116,19 +116,21 @@ def small(**workload: object) -> dict[str, object]:
 
 
 def test_a_campaign_of_workloads_has_their_figures_unless_it_names_others():
-    (row,) = rows_of(read_results(carry_out(Asked("usual", small()), quiet)))
+    (row,) = rows_of(read_results(carry_out(CampaignRun("usual", small()), quiet)))
     assert row["hybrid_turnaround_s"] > 0
     assert "wall_s" not in row
 
 
 def test_a_report_has_no_figure_of_jobs_that_are_not_there():
     raw = {**small(hybrid=0), "figures": ["rigid_wait_s"]}
-    (row,) = json.loads(json.dumps(rows_of(read_results(carry_out(Asked("rigid", raw), quiet))), allow_nan=False))
+    (row,) = json.loads(
+        json.dumps(rows_of(read_results(carry_out(CampaignRun("rigid", raw), quiet))), allow_nan=False)
+    )
     assert not [name for name in row if name.startswith(("hybrid", "harm"))]
 
 
 def test_the_run_of_a_workload_shows_its_figures_and_is_not_resumed_or_drawn(tmp_path):
-    (row,) = rows_of(read_results(carry_out(Asked("usual", small()), quiet)))
+    (row,) = rows_of(read_results(carry_out(CampaignRun("usual", small()), quiet)))
     (run,) = row["runs"]
 
     def told(*words: str) -> Result:
@@ -150,7 +152,7 @@ def test_the_run_of_a_workload_shows_its_figures_and_is_not_resumed_or_drawn(tmp
 
 
 def test_a_report_as_a_page_draws_no_nodes_over_time():
-    results = read_results(carry_out(Asked("usual", small()), quiet))
+    results = read_results(carry_out(CampaignRun("usual", small()), quiet))
     page = page_of(results)
     assert "Nodes over time" not in page
     assert page.index("<h2>Strategies</h2>") < page.index("</body>")

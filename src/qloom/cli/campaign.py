@@ -64,11 +64,11 @@ def list_all(as_json: Json = False) -> None:
 
 def _on_this_machine() -> list[dict[str, object]]:
     from qloom.lab.campaign.cells import expand
-    from qloom.lab.campaign.store import ASKED, Store, campaigns_directory
+    from qloom.lab.campaign.store import ASKED, CampaignStore, campaigns_directory
 
     rows: list[dict[str, object]] = []
     for path in sorted(campaigns_directory().glob(f"*/{ASKED}")):
-        store = Store(path.parent)
+        store = CampaignStore(path.parent)
         asked = store.asked()
         runs = asked.campaign().repeats * len(expand(asked.campaign(), asked.name))
         rows.append({"campaign": path.parent.name, "done": len(store.done()), "runs": runs})
@@ -97,14 +97,14 @@ def run(
     from qloom.lab.campaign.plans import Conditions, parse_scale
     from qloom.lab.campaign.read import read_raw
     from qloom.lab.campaign.rows import read_results, rows_of
-    from qloom.lab.campaign.store import Asked
+    from qloom.lab.campaign.store import CampaignRun
 
     name, raw = read_raw(campaign)
     if repeats is not None:
         raw["repeats"] = repeats
     measured = read_site(overheads) if overheads is not None else None
     values = fit(raw, name, calibrate) if calibrate is not None else {}
-    asked = Asked(name, raw, Conditions(world, parse_scale(scale), measured), calibrate, values)
+    asked = CampaignRun(name, raw, Conditions(world, parse_scale(scale), measured), calibrate, values)
     try:
         with _progress(Console(stderr=True), not (as_json or quiet)) as progress:
             store = carry_out(asked, progress.step, progress)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from qloom.lab.load.figure import Row
 from qloom.lab.load.intervals import Mean
-from qloom.lab.load.metrics import Metrics
+from qloom.lab.load.metrics import LoadMetrics
 
 
 def many(rows: Sequence[Row]) -> Table:
@@ -35,7 +35,7 @@ def many(rows: Sequence[Row]) -> Table:
     return table
 
 
-def one(metrics: Metrics) -> Table:
+def one(metrics: LoadMetrics) -> Table:
     """Everything about one run."""
     table = Table(pad_edge=False, padding=(0, 2, 0, 0), box=box.SIMPLE_HEAD)
     table.add_column("", no_wrap=True)

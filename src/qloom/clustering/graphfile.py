@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from qloom.clustering.qubo import Cluster, Graph
+from qloom.clustering.qubo import ClusterCandidate, Graph
 from qloom.errors import InputError
 
 FORMAT = "qloom-clustering-qubo-1"
@@ -41,7 +41,7 @@ def read_graph(path: Path) -> Graph:
         raise InputError(f"{path}: not a QUBO file of qloom clustering", hint=f'its "format" must be "{FORMAT}"')
     try:
         clusters = tuple(
-            Cluster(tuple(map(str, c["found_by"])), tuple(map(int, c["cells"])), int(c["size"]))
+            ClusterCandidate(tuple(map(str, c["found_by"])), tuple(map(int, c["cells"])), int(c["size"]))
             for c in content["clusters"]
         )
         weights = tuple(float(c["weight"]) for c in content["clusters"])

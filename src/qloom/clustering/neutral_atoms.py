@@ -45,7 +45,7 @@ def _device(name: str) -> Any:
         import pulser.devices
     except ImportError:
         raise InputError("Pulser is not installed", hint='pip install "qloom[pulser]"') from None
-    return getattr(pulser.devices, DEVICES[name])
+    return vars(pulser.devices)[DEVICES[name]]
 
 
 def _register(target: Any, layout: NDArray[np.float64], graph: Graph) -> tuple[Any, float]:

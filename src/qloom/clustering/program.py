@@ -19,7 +19,7 @@ from qloom.clustering.overlap import Labels, cells_of
 from qloom.clustering.parameters import Ranges
 from qloom.clustering.picture import start_loading
 from qloom.clustering.qubo import graph, partial_labels, terms
-from qloom.clustering.report import Outcome, chosen_clusters, repair_report, result_of
+from qloom.clustering.report import Partition, chosen_clusters, repair_report, result_of
 from qloom.clustering.scoring import Scoring
 from qloom.clustering.summary import summary_of
 from qloom.errors import InputError
@@ -82,7 +82,7 @@ async def program(
     clusterings = await prepare(job, points, count, ranges)
     known: dict[str, Labels] = {}
     tried: list[dict[str, Any]] = []
-    best: Outcome | None = None
+    best: Partition | None = None
     for iteration in range(iterations):
         drawn = clusterings.draw(iteration)
         new = {key: clusterings.task(drawn[key]) for key in drawn if key not in known}
@@ -125,7 +125,7 @@ async def program(
         labels, record["score"] = (await job.classical(scoring.needs(finish) if score else finish))[0]
         rank = record["score"] if score else -overlaps.energy(list(choice.chosen))
         if rank is not None and (best is None or rank > best.rank):
-            best = Outcome(rank, iteration, labels, chosen_clusters(overlaps, choice, list(drawn.values())))
+            best = Partition(rank, iteration, labels, chosen_clusters(overlaps, choice, list(drawn.values())))
         if score and rank is not None and rank > threshold:
             break
     if best is None:

@@ -28,7 +28,7 @@ TIGHT = 1.5
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterCandidate:
     """A candidate: which cells it is made of, and which clusterings found it (as "method:label")."""
 
     found_by: tuple[str, ...]
@@ -45,7 +45,7 @@ class Cluster:
 class Graph:
     """Candidates with their weights; clusters that share a cell form a clique, and cliques hold every overlap."""
 
-    clusters: tuple[Cluster, ...]
+    clusters: tuple[ClusterCandidate, ...]
     weights: tuple[float, ...]
     cliques: tuple[tuple[int, ...], ...]
     penalty: str = "tight"
@@ -68,7 +68,7 @@ class Graph:
         return -sum(self.weights[i] for i in chosen)
 
 
-def candidates(cells: Cells, names: list[str]) -> tuple[Cluster, ...]:
+def candidates(cells: Cells, names: list[str]) -> tuple[ClusterCandidate, ...]:
     """Every cluster of every clustering, equal ones once; one of all points separates nothing and is left out."""
     found: dict[tuple[int, ...], list[str]] = {}
     for labels, name, count in zip(cells.labels, names, cells.cluster_counts, strict=True):
@@ -79,7 +79,8 @@ def candidates(cells: Cells, names: list[str]) -> tuple[Cluster, ...]:
             if 0 < len(members) < len(cells.sizes):
                 found.setdefault(members, []).append(f"{name}:{label}")
     return tuple(
-        Cluster(tuple(names), members, int(cells.sizes[list(members)].sum())) for members, names in found.items()
+        ClusterCandidate(tuple(names), members, int(cells.sizes[list(members)].sum()))
+        for members, names in found.items()
     )
 
 
@@ -150,7 +151,7 @@ def _require_clusters(graph: Graph) -> None:
         raise InputError("no clustering found a cluster worth choosing", hint="try other ranges")
 
 
-def partial_labels(cell_of_point: NDArray[Any], clusters: list[Cluster]) -> NDArray[np.int32]:
+def partial_labels(cell_of_point: NDArray[Any], clusters: list[ClusterCandidate]) -> NDArray[np.int32]:
     """The label of each point in some clusters that do not overlap; -1 where none covers it."""
     label_of_cell = np.full(int(cell_of_point.max()) + 1, NOISE, np.int32)
     for label, cluster in enumerate(clusters):

@@ -16,7 +16,7 @@ from qloom.clustering.qubo import Graph
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Partition:
     """The partition of one iteration; `rank` is what iterations are compared by."""
 
     rank: float
@@ -46,7 +46,7 @@ def repair_report(graph: Graph, choice: Choice) -> dict[str, list[str]]:
 
 
 def result_of(
-    data: Data, best: Outcome, tried: list[dict[str, Any]], scoring: dict[str, Any] | None, threshold: float
+    data: Data, best: Partition, tried: list[dict[str, Any]], scoring: dict[str, Any] | None, threshold: float
 ) -> dict[str, Any]:
     """The result of a run: the same for the same seed, in every world."""
     record = next(record for record in tried if record["iteration"] == best.iteration)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qloom.errors import InputError
-from qloom.export.flow import COMPUTE, ONE_NODE, QUANTUM, Flow, Payload, Step, Until
+from qloom.export.flow import COMPUTE, ONE_NODE, QUANTUM, Flow, QuantumPart, Step, StopCondition
 
 EVERY = ("settings.json", "points.npy", "truth.npy")
 LEFT_OUT = ("data", "blobs", "label", "plot", "speculate")  # the points are a file here, and nothing runs early
@@ -52,7 +52,7 @@ def flow_of_clustering(given: dict[str, Any], seed: int, *, or_classical: bool =
         "qubo", ONE_NODE, ("qloom", "step", "qubo", *numbered), outputs=("qubo.json", "graph.json", "cells.npy"),
         reads=(*EVERY, *labels, "state.json"), cpus=threads,
     )  # fmt: skip
-    sent = Payload("qubo.json", "answer.json", candidate=or_classical)
+    sent = QuantumPart("qubo.json", "answer.json", candidate=or_classical)
     quantum = Step("quantum", QUANTUM, payload=sent, outputs=("answer.json",), reads=("qubo.json",))
     score = Step(
         "score", ONE_NODE, ("qloom", "step", "score", *numbered), outputs=MADE_BY_SCORE, cpus=threads,
@@ -64,7 +64,7 @@ def flow_of_clustering(given: dict[str, Any], seed: int, *, or_classical: bool =
         before=((Step("prepare", ONE_NODE, ("qloom", "step", "prepare"), outputs=("common.npz",), reads=EVERY),),),
         body=(clusterings, (qubo,), (quantum,), (score,)),
         max_iterations=values["iterations"],
-        until=Until("status.json", "proceed", "equals", False),
+        until=StopCondition("status.json", "proceed", "equals", False),
         loops=True,
         results=("labels.csv", "summary.json"),
     )

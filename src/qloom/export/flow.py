@@ -17,7 +17,7 @@ COMPUTE, ONE_NODE, QUANTUM = "compute", "one-node", "quantum"  # where steps go,
 
 
 @dataclass(frozen=True)
-class Payload:
+class QuantumPart:
     """What a quantum step sends to a device, and what may stand in for it."""
 
     file: str
@@ -43,7 +43,7 @@ class Step:
     name: str
     location: str
     command: tuple[str, ...] = ()
-    payload: Payload | None = None
+    payload: QuantumPart | None = None
     outputs: tuple[str, ...] = ()
     reads: tuple[str, ...] | None = None  # None: it may read any file that is there
     nodes: int = 1
@@ -64,7 +64,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Until:
+class StopCondition:
     """Ends the loop when a value in a JSON file is far enough."""
 
     file: str
@@ -88,7 +88,7 @@ class Flow:
     body: tuple[tuple[Step, ...], ...] = ()
     after: tuple[tuple[Step, ...], ...] = ()
     max_iterations: int = 1
-    until: Until | None = None
+    until: StopCondition | None = None
     loops: bool = False
     results: tuple[str, ...] = ()  # the files that a user wants; all that are made, if none is named
 

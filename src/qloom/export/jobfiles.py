@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from qloom.errors import InputError
-from qloom.export.flow import COMPUTE, ONE_NODE, QUANTUM, Flow, Payload, Step, Until, made_by, require_distinct
+from qloom.export.flow import (
+    COMPUTE,
+    ONE_NODE,
+    QUANTUM,
+    Flow,
+    QuantumPart,
+    Step,
+    StopCondition,
+    made_by,
+    require_distinct,
+)
 from qloom.jobfile import program_from
 from qloom.jobfile.files import WorkDirectory
 from qloom.jobfile.model import LIMITS, ClassicalPhase, JobFile, PayloadPhase, Phase, QuantumCommandPhase, TaskTable
@@ -102,10 +112,10 @@ class _Reader:
                 words = self._words(phase.command, label, phase.outputs, "--quantum", *said)
                 return (Step(label, QUANTUM, words, outputs=tuple(map(self.text, phase.outputs))),)
 
-    def until(self, until: Condition) -> Until:
+    def until(self, until: Condition) -> StopCondition:
         """The loop's condition."""
         limit = next(limit for limit in LIMITS if limit in until.model_fields_set)
-        return Until(self.text(until.file), until.key, limit, getattr(until, limit))
+        return StopCondition(self.text(until.file), until.key, limit, getattr(until, limit))
 
     def _words(self, words: list[str], label: str, outputs: list[str], *options: str) -> tuple[str, ...]:
         """The command, which is handed to `qloom step command` if somebody asks what it made."""
@@ -135,7 +145,7 @@ class _Reader:
 
     def _payload(self, phase: PayloadPhase, label: str) -> Step:
         instead = phase.or_classical
-        payload = Payload(
+        payload = QuantumPart(
             self.text(phase.payload),
             self.text(phase.result),
             phase.shots,

@@ -30,7 +30,7 @@ from qloom.clustering.overlap import cells_of
 from qloom.clustering.parameters import Ranges
 from qloom.clustering.program import GAP_LIMIT
 from qloom.clustering.qubo import Graph, graph, model, partial_labels
-from qloom.clustering.report import Outcome, chosen_clusters, repair_report, result_of
+from qloom.clustering.report import Partition, chosen_clusters, repair_report, result_of
 from qloom.clustering.scoring import Scoring
 from qloom.errors import InputError
 from qloom.export.records import perform
@@ -200,7 +200,7 @@ def _write_result(folder: Path, settings: Settings, scoring: Scoring, state: dic
         (folder / "labels.csv").write_text("cluster\n")
         write_json(folder / "summary.json", {"iterations": state["tried"]})
         return
-    best = Outcome(labels=np.load(folder / "best.npy", allow_pickle=False), **state["best"])
+    best = Partition(labels=np.load(folder / "best.npy", allow_pickle=False), **state["best"])
     how = scoring.report() if settings.given["score"] else None
     write_labels(folder / "labels.csv", best.labels)
     write_json(

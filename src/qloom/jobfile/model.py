@@ -22,13 +22,13 @@ OUTPUTS: Any = Field(
 )
 
 
-class Checked(BaseModel):
+class JobFileTable(BaseModel):
     """Nothing unknown, and no silent conversions."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class TaskTable(Checked):
+class TaskTable(JobFileTable):
     """One command on the nodes of the job."""
 
     command: Command
@@ -41,7 +41,7 @@ class TaskTable(Checked):
     outputs: list[Text] = OUTPUTS
 
 
-class ClassicalPhase(Checked):
+class ClassicalPhase(JobFileTable):
     """Commands that are spread over the nodes of the job, longest expected first."""
 
     kind: Literal["classical"] = Field(description="Commands on nodes.")
@@ -50,7 +50,7 @@ class ClassicalPhase(Checked):
     task: list[TaskTable] = Field(min_length=1, description="The commands, all of which may run at once.")
 
 
-class PayloadPhase(Checked):
+class PayloadPhase(JobFileTable):
     """A QUBO that is sent to a QPU."""
 
     kind: Literal["quantum"] = Field(description="Work for a QPU.")
@@ -75,7 +75,7 @@ class PayloadPhase(Checked):
         return given
 
 
-class QuantumCommandPhase(Checked):
+class QuantumCommandPhase(JobFileTable):
     """A command that talks to the QPU itself, run while the job has the device."""
 
     kind: Literal["quantum"] = Field(description="Work for a QPU.")
@@ -89,7 +89,7 @@ class QuantumCommandPhase(Checked):
     outputs: list[Text] = OUTPUTS
 
 
-class Until(Checked):
+class Until(JobFileTable):
     """Ends the loop when a value in a JSON file is far enough. Exactly one limit is given."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [limit]} for limit in LIMITS]})
@@ -110,7 +110,7 @@ class Until(Checked):
         return self
 
 
-class Loop(Checked):
+class Loop(JobFileTable):
     """Repeats the phases that are not before or after it."""
 
     max_iterations: int = Field(ge=1, description="The loop ends after this many iterations at the latest.")
@@ -141,7 +141,7 @@ Phase = Annotated[
 Parameter = bool | int | FiniteFloat | str
 
 
-class JobFile(Checked):
+class JobFile(JobFileTable):
     """A hybrid program whose phases are commands, with files between them."""
 
     name: Text = Field(description="What the program is called.")

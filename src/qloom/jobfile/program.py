@@ -40,7 +40,7 @@ def program_from(path: Path) -> ProgramFunction:
         return UNREAD if unread else None
 
     async def program(job: Job, **parameters: Any) -> dict[str, Any]:
-        return await _Run(file, path, job, _fill_in(file, path, parameters)).run()
+        return await _JobFileRun(file, path, job, _fill_in(file, path, parameters)).run()
 
     shown = [inspect.Parameter("job", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
     for name, default in file.parameters.items():
@@ -76,7 +76,7 @@ def _fits(value: Any, default: Any) -> bool:
     return not isinstance(value, bool) and isinstance(value, int if isinstance(default, int) else int | float)
 
 
-class _Run:
+class _JobFileRun:
     """One job on its way through the phases."""
 
     def __init__(self, file: JobFile, path: Path, job: Job, values: dict[str, str]) -> None:

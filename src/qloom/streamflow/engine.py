@@ -46,7 +46,7 @@ def execute(plan: Plan, *, listener: Listener | None = None) -> Outcome:
     plan = plan.with_devices()
     flow_of(plan.program.source, plan.parameters, plan.seed)  # refuses, before anything is written
     directory = home.new_run()
-    run = _Run(plan, directory, streamflow, listener)
+    run = _StreamFlowRun(plan, directory, streamflow, listener)
     return world_entry(plan.world).run(lambda factory: run.go(factory.clock), time.time_ns() // 1000, 0)
 
 
@@ -90,7 +90,7 @@ def places_of(site: Site, world: str, folder: Path) -> Places:
     return Places("slurm", "broker" if site.broker else "partition", locations=locations, **common)  # type: ignore[arg-type]
 
 
-class _Run:
+class _StreamFlowRun:
     """One run: a StreamFlow process for each job, and one journal."""
 
     def __init__(self, plan: Plan, directory: Path, streamflow: Path, listener: Listener | None) -> None:

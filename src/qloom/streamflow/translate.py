@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from qloom.export.flow import Flow, Payload, identifier
+from qloom.export.flow import Flow, QuantumPart, identifier
 from qloom.export.records import Record, read_records
 from qloom.export.solve import read_answer, read_payload
 from qloom.journal.content import digest, payload_key
@@ -64,7 +64,7 @@ class Translator:
         device: str,
         shares: int,
     ) -> None:
-        self._payloads: dict[str, Payload] = {
+        self._payloads: dict[str, QuantumPart] = {
             identifier(step.name): step.payload for step in flow.steps() if step.payload is not None
         }
         self._folder = folder

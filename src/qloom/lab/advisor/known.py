@@ -16,15 +16,15 @@ from qloom.model import QuantumWork, Work
 from qloom.runs.runner import read_profile
 
 
-class Spread(NamedTuple):
+class Uncertainty(NamedTuple):
     """How far durations may be off (sigma of a lognormal): all work of a name together, and each by itself."""
 
     name: float
     work: float
 
 
-MEASURED = Spread(0.1, 0.1)
-EXPECTED = Spread(0.5, 0.2)
+MEASURED = Uncertainty(0.1, 0.1)
+EXPECTED = Uncertainty(0.5, 0.2)
 
 
 class Known:
@@ -45,7 +45,7 @@ class Known:
         """The last run that did this very work."""
         return next((past for past in self._pasts if past.has(work)), None)
 
-    def seconds(self, work: Work | QuantumWork) -> tuple[float, Spread] | None:
+    def seconds(self, work: Work | QuantumWork) -> tuple[float, Uncertainty] | None:
         """The duration and its spread: of the same work, as expected, or of other work of the same name."""
         past = self.past_of(work)
         measured_s = None if past is None else past.seconds(work)

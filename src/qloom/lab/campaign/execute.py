@@ -15,14 +15,14 @@ from qloom.lab.campaign.cells import Cell, expand
 from qloom.lab.campaign.loadplan import LoadPlan
 from qloom.lab.campaign.manifest import commit, manifest_of
 from qloom.lab.campaign.plans import plan_for
-from qloom.lab.campaign.store import Asked, Store
+from qloom.lab.campaign.store import CampaignRun, CampaignStore
 from qloom.runs.runner import Outcome, Plan, execute
 
 Piece = tuple[Cell, int, Plan | LoadPlan]  # a cell, which repeat of it, and what is run for it
 Told = Callable[[int, int, str], None]  # how many are done, of how many, and which one is next
 
 
-def pieces_of(asked: Asked) -> list[Piece]:
+def pieces_of(asked: CampaignRun) -> list[Piece]:
     """All runs of a campaign, every one of them checked."""
     campaign = asked.campaign()
     cells = expand(campaign, asked.name)
@@ -33,10 +33,10 @@ def pieces_of(asked: Asked) -> list[Piece]:
     ]
 
 
-def carry_out(asked: Asked, told: Told, listener: Callable[[Event], None] | None = None) -> Store:
+def carry_out(asked: CampaignRun, told: Told, listener: Callable[[Event], None] | None = None) -> CampaignStore:
     """Run what is not done; a cell that fails is reported at the end, and tried again the next time."""
     pieces = pieces_of(asked)
-    store = Store(asked.directory)
+    store = CampaignStore(asked.directory)
     store.begin(asked, manifest_of(asked))
     code = commit()
     failed: list[str] = []
@@ -59,7 +59,7 @@ def carry_out(asked: Asked, told: Told, listener: Callable[[Event], None] | None
     return store
 
 
-def verify(store: Store, told: Told) -> tuple[int, int, list[str]]:
+def verify(store: CampaignStore, told: Told) -> tuple[int, int, list[str]]:
     """Run the virtual cells again, elsewhere; how many were compared, how many are not virtual, and which differ."""
     asked = store.asked()
     pieces = pieces_of(asked)

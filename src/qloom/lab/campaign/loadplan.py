@@ -13,7 +13,7 @@ from qloom.journal import home
 from qloom.journal.events import JobOver, Measured, RunEnded, RunStarted
 from qloom.journal.file import VERSION, Journal, ReplayedClock
 from qloom.lab.campaign.workload import Workload
-from qloom.lab.load.metrics import Metrics
+from qloom.lab.load.metrics import LoadMetrics
 from qloom.lab.load.mix import parse_mix
 from qloom.lab.load.run import Load, LoadResult, run_load
 from qloom.lab.load.source import Source
@@ -76,7 +76,7 @@ class LoadPlan:
             journal.close()
 
 
-def figures_under_load(metrics: Metrics) -> dict[str, float]:
+def figures_under_load(metrics: LoadMetrics) -> dict[str, float]:
     """What a campaign compares; without what there was nothing to measure of."""
     figures = {
         "hybrid_wait_s": metrics.hybrid.wait_s.value,

@@ -18,7 +18,7 @@ from typing import Any
 from qloom.lab.campaign.cells import calibrated_of
 from qloom.lab.campaign.model import QUIRKS
 from qloom.lab.campaign.plans import SEED_DISTANCE
-from qloom.lab.campaign.store import Asked
+from qloom.lab.campaign.store import CampaignRun
 from qloom.version import __version__
 
 TIMEOUT_S = 10
@@ -69,7 +69,7 @@ def circumstances() -> dict[str, Any]:
     }
 
 
-def manifest_of(asked: Asked) -> dict[str, Any]:
+def manifest_of(asked: CampaignRun) -> dict[str, Any]:
     """The circumstances, with seeds, calibration, quirks and conditions of a campaign."""
     campaign, as_in_file = asked.campaign(), "as in the campaign file"
     return {

@@ -50,19 +50,19 @@ QUIRK_NAMES = tuple(QUIRKS)
 Quirk = Literal[QUIRK_NAMES]  # type: ignore[valid-type]
 
 
-class Checked(BaseModel):
+class CampaignTable(BaseModel):
     """Nothing unknown in a table."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PoissonArrivals(Checked):
+class PoissonArrivals(CampaignTable):
     """Jobs that come by chance, decided by the seed of the repeat."""
 
     mean_s: Seconds = Field(description="Mean time between two jobs.")
 
 
-class Setting(Checked):
+class Setting(CampaignTable):
     """What a cell runs; a value of an axis changes some of it."""
 
     program: Text | None = Field(default=None, description="A program; `phases` unless given.")
@@ -127,7 +127,7 @@ class Setting(Checked):
         return type(self).model_construct(**merged)
 
 
-class Calibrated(Checked):
+class Calibrated(CampaignTable):
     """A number that was not published but found: by a fit, or in another source."""
 
     value: FiniteFloat
@@ -136,7 +136,7 @@ class Calibrated(Checked):
     spread: FiniteFloat = Field(default=1.0, gt=0, description="How far from the prior a fit goes easily.")
 
 
-class Published(Checked):
+class Published(CampaignTable):
     """A table from a paper: axes and figures by column; a column NAME_sd is the deviation of NAME."""
 
     source: Text
@@ -151,7 +151,7 @@ class Published(Checked):
         return self
 
 
-class Claim(Checked):
+class Claim(CampaignTable):
     """One percentage of a paper: `figure` of one cell compared with that of another."""
 
     claim: Text
@@ -168,7 +168,7 @@ class Claim(Checked):
         return f"({other} - {one}) / {whole}"
 
 
-class Campaign(Checked):
+class Campaign(CampaignTable):
     """A matrix of runs, and what they are compared with."""
 
     title: Text

@@ -14,7 +14,7 @@ from qloom.lab.campaign.cells import Cell, calibrated_of, expand, published_for
 from qloom.lab.campaign.figures import AS_PUBLISHED, counted, figures_of
 from qloom.lab.campaign.model import Campaign
 from qloom.lab.campaign.statistics import spread_of
-from qloom.lab.campaign.store import Asked, Store
+from qloom.lab.campaign.store import CampaignRun, CampaignStore
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Result:
 class Results:
     """All that came of a campaign."""
 
-    asked: Asked
+    asked: CampaignRun
     campaign: Campaign
     results: list[Result]
     manifest: dict[str, Any]
@@ -53,7 +53,7 @@ class Results:
         return read_events(home.find_run(result.runs[0]))
 
 
-def read_results(store: Store) -> Results:
+def read_results(store: CampaignStore) -> Results:
     """Every figure anew, from the journals."""
     asked = store.asked()
     campaign = asked.campaign()

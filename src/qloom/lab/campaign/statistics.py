@@ -14,7 +14,7 @@ T_975 = (
 
 
 @dataclass(frozen=True)
-class Spread:
+class RepeatStatistics:
     """What some repeats have in common: `ci95` is half the width of the interval around the mean."""
 
     mean: float
@@ -23,11 +23,11 @@ class Spread:
     n: int
 
 
-def spread_of(values: Sequence[float]) -> Spread:
+def spread_of(values: Sequence[float]) -> RepeatStatistics:
     """The figures of some repeats; of a single one nothing is known but its value."""
     n = len(values)
     mean = math.fsum(values) / n
     if n == 1:
-        return Spread(mean, 0.0, 0.0, 1)
+        return RepeatStatistics(mean, 0.0, 0.0, 1)
     sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-    return Spread(mean, sd, T_975[min(n - 1, len(T_975)) - 1] * sd / math.sqrt(n), n)
+    return RepeatStatistics(mean, sd, T_975[min(n - 1, len(T_975)) - 1] * sd / math.sqrt(n), n)

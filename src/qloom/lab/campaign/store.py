@@ -29,7 +29,7 @@ ASKED, CELLS, CLAIMS, MANIFEST = "campaign.json", "cells.jsonl", "claims", "mani
 
 
 @dataclass(frozen=True)
-class Asked:
+class CampaignRun:
     """A campaign as it is run this time."""
 
     name: str
@@ -54,13 +54,13 @@ def campaigns_directory() -> Path:
     return home() / "campaigns"
 
 
-class Store:
+class CampaignStore:
     """The folder of one campaign."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def begin(self, asked: Asked, manifest: dict[str, Any]) -> None:
+    def begin(self, asked: CampaignRun, manifest: dict[str, Any]) -> None:
         """Write down what was asked for, unless it is there."""
         try:
             make_directories(self.directory)
@@ -71,10 +71,10 @@ class Store:
         except OSError as error:
             raise InputError(f"cannot write to {self.directory}: {error.strerror}") from None
 
-    def asked(self) -> Asked:
+    def asked(self) -> CampaignRun:
         """What was asked for."""
         values = self._read(ASKED)
-        return Asked(**{**values, "conditions": Conditions(**values["conditions"])})
+        return CampaignRun(**{**values, "conditions": Conditions(**values["conditions"])})
 
     def manifest(self) -> dict[str, Any]:
         """Under which circumstances it was run."""
@@ -142,14 +142,14 @@ def _is_locked(file: int) -> bool:
     return True
 
 
-def find_store(text: str) -> Store:
+def find_store(text: str) -> CampaignStore:
     """A campaign that was run: `last`, its name (the newest one of that name), the name of its folder, or a path."""
     if (Path(text) / ASKED).is_file():
-        return Store(Path(text))
+        return CampaignStore(Path(text))
     known = sorted(campaigns_directory().glob(f"*/{ASKED}"), key=lambda path: path.stat().st_mtime)
     names = {path.parent: ("last", path.parent.name, path.parent.name.rpartition("-")[0]) for path in known}
     found = [folder for folder, called in names.items() if text in called]
     if not found:
         what = "there is no campaign yet" if text == "last" else f"there is no campaign {text!r} that was run"
         raise InputError(what, hint="qloom campaign run NAME")
-    return Store(found[-1])
+    return CampaignStore(found[-1])

@@ -6,7 +6,7 @@ from pydantic import Field, ValidationError
 from pydantic.types import FiniteFloat
 
 from qloom.errors import InputError
-from qloom.lab.campaign.model import JOB_FIGURES, LOAD_FIGURES, Checked, Setting
+from qloom.lab.campaign.model import JOB_FIGURES, LOAD_FIGURES, CampaignTable, Setting
 from qloom.lab.load.arrivals import check_arrivals, check_load
 from qloom.lab.load.mix import parse_mix
 from qloom.lab.schedulers import make_policy
@@ -16,7 +16,7 @@ from qloom.strategies import parse_strategy
 OF_JOBS = ("program", "parameters", "engine", "jobs", "job_nodes", "arrivals", "shots")  # not of a workload
 
 
-class Workload(Checked):
+class Workload(CampaignTable):
     """What the table may say; as the options of `qloom load run`."""
 
     jobs: int = Field(default=2000, ge=1)

@@ -12,7 +12,7 @@ from qloom.errors import Deadlock, InputError, NeedError
 from qloom.lab.load.engine import Engine
 from qloom.lab.load.records import JobRecord
 from qloom.lab.load.workload import LoadJob
-from qloom.lab.schedulers.state import FOREVER_US, Entry, Line, Resource
+from qloom.lab.schedulers.state import FOREVER_US, Entry, PolicyLine, Resource
 
 Follows = dict[int, tuple[LoadJob, float]]
 
@@ -47,7 +47,7 @@ class Background:
         self.hybrid: Callable[[LoadJob], None] = lambda job: None
         self.lose_held_node: Callable[[Resource, int, float], None] = lambda resource, place, repair_s: None
         self._partitions = partitions
-        self._lines: dict[int, Line] = {}  # partition -> the line of jobs that want nothing but nodes of it
+        self._lines: dict[int, PolicyLine] = {}  # partition -> the line of jobs that want nothing but nodes of it
         self._arrivals = iter(jobs)
         self._follows = follows or {}
         self._failures = failures
@@ -135,7 +135,7 @@ class Background:
             run_us = limit_us
         self.engine.submit(Entry(job.number, line, amounts, limit_us, run_us, job))
 
-    def _with_room(self, job: LoadJob) -> tuple[Line, tuple[int, ...]]:
+    def _with_room(self, job: LoadJob) -> tuple[PolicyLine, tuple[int, ...]]:
         """The line of a job, and what it wants of each resource there; refuses what will never be there."""
         if job.partition >= len(self._partitions):
             raise InputError(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from qloom.errors import InputError
 from qloom.lab.load.intervals import Mean
-from qloom.lab.load.metrics import Metrics
+from qloom.lab.load.metrics import LoadMetrics
 
-Row = tuple[float | None, str, Metrics]  # load, strategy, figures
+Row = tuple[float | None, str, LoadMetrics]  # load, strategy, figures
 HOUR_S = 3600.0
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from qloom.aio import TaskScope
 from qloom.errors import AllocationEnded, QloomError
+from qloom.job.job import Job
 from qloom.journal.events import Resumed, RunStarted
 from qloom.journal.file import Journal
 from qloom.journal.history import History, read_history
@@ -37,7 +38,7 @@ def work(seconds: float, iteration: int, part: int, guess: int) -> int:
     return iteration
 
 
-async def program(job: Any, *, shape: Hybrid, nodes: int) -> None:
+async def program(job: Job, *, shape: Hybrid, nodes: int) -> None:
     """Classical tasks, then a quantum one, again and again; perhaps with the next tasks begun early."""
 
     def tasks(iteration: int, guess: int) -> list[Task]:

@@ -18,7 +18,7 @@ Times = tuple[float, float, float]  # of a job: wait, turnaround, bounded slowdo
 
 
 @dataclass(frozen=True)
-class Group:
+class JobFigures:
     """Figures over all jobs, the rigid ones or the hybrid ones."""
 
     jobs: int
@@ -32,12 +32,12 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Metrics:
+class LoadMetrics:
     """What a run under load was like."""
 
-    all: Group
-    rigid: Group
-    hybrid: Group
+    all: JobFigures
+    rigid: JobFigures
+    hybrid: JobFigures
     fairness: float  # Jain's index of the projects' mean bounded slowdowns: 1 is even
     node_utilisation: float  # tasks run, over available
     node_held: float  # over available
@@ -55,7 +55,7 @@ class Metrics:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Group):
+    if isinstance(value, JobFigures):
         return {name: _plain(part) for name, part in vars(value).items()}
     if isinstance(value, Mean):
         return [_plain(value.value), _plain(value.half_width)]
@@ -66,7 +66,7 @@ def _plain(value: Any) -> Any:
 
 def measure(
     records: Sequence[JobRecord], nodes: int, qpus: Mapping[str, int], qpu_times: Sequence[Wanted], warm_up: float
-) -> Metrics:
+) -> LoadMetrics:
     """Figures over the jobs that were submitted after the warm-up, and the time until the last submission."""
     if not records:
         raise InputError("no job has ended: there is nothing to measure", hint="a workload needs at least one job")
@@ -83,7 +83,7 @@ def measure(
     nodes_busy_s = sum(part * record.node_s_busy for part, record in zip(parts, ordered, strict=True))
     nodes_held_s = sum(part * record.node_s_held for part, record in zip(parts, ordered, strict=True))
     times = [(record.wait_s, record.turnaround_s, record.bounded_slowdown) for record in measured]
-    return Metrics(
+    return LoadMetrics(
         all=_group(measured, times),
         rigid=_group_of("rigid", measured, times),
         hybrid=_group_of("hybrid", measured, times),
@@ -107,14 +107,14 @@ def harm_s(records: Sequence[JobRecord], without: Sequence[JobRecord], warm_up: 
     return batch_mean([record.wait_s - before[record.number] for record in measured if record.kind == "rigid"])
 
 
-def _group_of(kind: str, records: list[JobRecord], times: list[Times]) -> Group:
+def _group_of(kind: str, records: list[JobRecord], times: list[Times]) -> JobFigures:
     chosen = [record.kind == kind for record in records]
     return _group(list(compress(records, chosen)), list(compress(times, chosen)))
 
 
-def _group(records: list[JobRecord], times: list[Times]) -> Group:
+def _group(records: list[JobRecord], times: list[Times]) -> JobFigures:
     waits_s, turnarounds_s, slowdowns = zip(*times, strict=True) if times else ((), (), ())
-    return Group(
+    return JobFigures(
         jobs=len(records),
         failed=sum(record.state != "done" for record in records),
         wait_s=batch_mean(waits_s),

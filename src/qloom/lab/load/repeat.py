@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from qloom.errors import InputError
 from qloom.lab.load.intervals import Mean, mean_of
-from qloom.lab.load.metrics import Metrics
+from qloom.lab.load.metrics import LoadMetrics
 from qloom.lab.load.run import Load, LoadResult, run_load
 
 FEWEST = 3
@@ -22,7 +22,7 @@ def until_known(
     within: float,
     most_runs: int,
     progress: Callable[[int, float], None] = lambda runs, relative: None,
-) -> tuple[list[LoadResult], Metrics]:
+) -> tuple[list[LoadResult], LoadMetrics]:
     """Run seeds 0, 1, 2, ... until the 95 % interval of the mean turnaround is within so much of it."""
     if not 0 < within < float("inf") or most_runs < FEWEST:
         raise InputError(f"--until-ci needs a part above 0 and at least {FEWEST} runs", hint="--until-ci 2%")

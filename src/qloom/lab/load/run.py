@@ -14,7 +14,7 @@ from qloom.lab.load.background import Background, Failures, Follows, run_plain
 from qloom.lab.load.engine import Engine
 from qloom.lab.load.hybrid import HybridJobs
 from qloom.lab.load.line import LoadedLine
-from qloom.lab.load.metrics import Metrics, harm_s, measure
+from qloom.lab.load.metrics import LoadMetrics, harm_s, measure
 from qloom.lab.load.mix import with_hybrid
 from qloom.lab.load.records import IN_ORDER, JobRecord
 from qloom.lab.load.workload import LoadJob
@@ -63,7 +63,7 @@ class LoadResult:
     """What came of it: a record per job in the order of submission, and the figures."""
 
     records: list[JobRecord]
-    metrics: Metrics
+    metrics: LoadMetrics
     errors: list[QloomError]
 
 

@@ -9,12 +9,12 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 
 from qloom.lab.schedulers.policy import Start
-from qloom.lab.schedulers.state import FOREVER_US, Entry, Group, Line, State
+from qloom.lab.schedulers.state import FOREVER_US, Entry, PolicyLine, SameAmounts, State
 
 Candidate = tuple[int, int, Entry, Iterable[Entry]]  # its order, what it wants, the job, the bucket it is first of
 
 
-def fill_alone(state: State, line: Line) -> list[Start]:
+def fill_alone(state: State, line: PolicyLine) -> list[Start]:
     """Start the heads that fit, reserve for the first that does not, and backfill around it."""
     resource = line.resources[0]
     free = resource.free
@@ -82,7 +82,7 @@ def _reservation(ends: list[tuple[int, int, int]], wanted: int, free: int, now_u
     return shadow_us, free - wanted
 
 
-def _first_of_each(groups: Sequence[Group], after: int, extra: int, window_us: int) -> list[Candidate]:
+def _first_of_each(groups: Sequence[SameAmounts], after: int, extra: int, window_us: int) -> list[Candidate]:
     """The first job behind the head of each size and limit that could start."""
     found: list[Candidate] = []
     for wanted, limits, buckets in groups:

@@ -16,7 +16,7 @@ from qloom.lab.schedulers.alone import fill_alone
 from qloom.lab.schedulers.backfill import NOTHING, Backfill
 from qloom.lab.schedulers.passing import Pass
 from qloom.lab.schedulers.policy import Decision, Start
-from qloom.lab.schedulers.state import Entry, Line, State
+from qloom.lab.schedulers.state import Entry, PolicyLine, State
 
 Head = tuple[int, Entry, Iterator[Entry], bool]  # order, job, those behind it, whether these are one bucket only
 
@@ -65,7 +65,7 @@ def _fill(current: Pass) -> list[Start]:
     return current.starts
 
 
-def _add_buckets(heads: list[Head], current: Pass, line: Line, after: int) -> None:
+def _add_buckets(heads: list[Head], current: Pass, line: PolicyLine, after: int) -> None:
     """The first job behind `after` of each size and limit that could still start."""
     index = line.resources[0].index
     free, extra = current.free[index], current.extra[index]

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from qloom.lab.schedulers.state import Entry, Line, Resource, State
+from qloom.lab.schedulers.state import Entry, PolicyLine, Resource, State
 
 
 class StateChanged(Exception):
@@ -54,7 +54,7 @@ class Frozen:
     def _freeze_lines(self) -> None:
         """Before its first pass a line has a queue and nothing else; what it makes later is as its queue is."""
         for names, line in self._state.lines.items():
-            if line.__class__ is Line:
+            if line.__class__ is PolicyLine:
                 line.queue = _labelled(FrozenDeque(line.queue), f"queue of {' and '.join(names)}")
                 line.amounts, line.groups = FrozenList(line.amounts), FrozenList(line.groups)
                 line.__class__ = FrozenLine
@@ -90,7 +90,7 @@ class FrozenResource(Resource):
     __setattr__ = _assign
 
 
-class FrozenLine(Line):
+class FrozenLine(PolicyLine):
     """A line that a policy cannot change."""
 
     __slots__ = ()

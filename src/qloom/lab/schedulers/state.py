@@ -46,7 +46,13 @@ class Entry:
     held: tuple[int, ...]
 
     def __init__(
-        self, id: str | int, line: Line, amounts: tuple[int, ...], limit_us: int, run_us: int = -1, owner: Any = None
+        self,
+        id: str | int,
+        line: PolicyLine,
+        amounts: tuple[int, ...],
+        limit_us: int,
+        run_us: int = -1,
+        owner: Any = None,
     ) -> None:
         self.id = id
         self.line = line
@@ -62,7 +68,7 @@ class Entry:
         # Set when it stands in line: order, queued_us; when it starts: held (the amounts given), start_us, end_us.
 
 
-class Group(NamedTuple):
+class SameAmounts(NamedTuple):
     """Jobs that want the same amounts, by time limit."""
 
     first_amount: int
@@ -70,7 +76,7 @@ class Group(NamedTuple):
     buckets: dict[int, deque[Entry]]  # the first of each always waits
 
 
-class Line:
+class PolicyLine:
     """Jobs that want the same resources, in the order they came, and by (amounts, time limit)."""
 
     __slots__ = ("amounts", "groups", "queue", "resources")
@@ -79,7 +85,7 @@ class Line:
         self.resources = resources
         self.queue: deque[Entry] = deque()  # who has left from the middle is skipped
         self.amounts: list[tuple[int, ...]] = []  # those that somebody waits for, sorted
-        self.groups: list[Group] = []  # who waits for each of them
+        self.groups: list[SameAmounts] = []  # who waits for each of them
 
     def sort_in(self, entry: Entry) -> None:
         """Have a job that will wait for a while found by its amounts and limit.
@@ -90,7 +96,7 @@ class Line:
         place = bisect_left(self.amounts, amounts)
         if place == len(self.amounts) or self.amounts[place] != amounts:
             self.amounts.insert(place, amounts)
-            self.groups.insert(place, Group(amounts[0], type(self.groups)(), {}))  # type: ignore[arg-type]
+            self.groups.insert(place, SameAmounts(amounts[0], type(self.groups)(), {}))  # type: ignore[arg-type]
         _first_amount, limits, buckets = self.groups[place]
         bucket = buckets.get(limit_us)
         if bucket is None:
@@ -116,7 +122,7 @@ class Line:
             if not buckets:
                 del self.amounts[place], self.groups[place]
 
-    def fitting(self, free: int) -> list[Group]:
+    def fitting(self, free: int) -> list[SameAmounts]:
         """Those who wait for amounts of which the first is at most `free`."""
         return self.groups[: bisect_right(self.amounts, (free, FOREVER_US))]
 
@@ -135,24 +141,24 @@ class State:
         self.now_us = 0
         self.backfill = True  # whether this pass may start jobs out of order
         self.resources = {name: Resource(name, count, index) for index, (name, count) in enumerate(capacities)}
-        self.lines: dict[tuple[str, ...], Line] = {}
+        self.lines: dict[tuple[str, ...], PolicyLine] = {}
         self.running: dict[str | int, Entry] = {}
         self.waiting_count = 0
         self.arrived: list[Entry] = []  # since the last backfill pass; not kept by amounts and limit yet
         self.freed = True  # whether anything was given back since then
         self._orders = 0
 
-    def line(self, names: tuple[str, ...]) -> Line:
+    def line(self, names: tuple[str, ...]) -> PolicyLine:
         """The line of those who want these resources."""
         line = self.lines.get(names)
         if line is None:
             unknown = [name for name in names if name not in self.resources]
             if unknown:
                 raise InputError(f"there is no {unknown[0]!r} here", hint=f"there are: {', '.join(self.resources)}")
-            line = self.lines[names] = Line(tuple(self.resources[name] for name in names))
+            line = self.lines[names] = PolicyLine(tuple(self.resources[name] for name in names))
         return line
 
-    def only_line(self) -> Line | None:
+    def only_line(self) -> PolicyLine | None:
         """The line in which all wait, if it is only one, for only one resource."""
         lines = list(self.lines.values())
         if len(lines) > 1:
