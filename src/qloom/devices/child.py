@@ -126,9 +126,9 @@ class Child:
         except TimeoutError:
             await self._end(process, f"{self._what} did not answer {method} within {limit_s:g} s")
             raise ChildDied(f"{self._what} did not answer {method} within {limit_s:g} s") from None
-        except OSError:
+        except OSError:  # it ended while it was being asked
             await self._end(process, f"{self._what} ended")
-            raise ChildDied(f"{self._what} ended") from None
+            return await waiting  # which raises how it ended
         finally:
             self._waiting.pop(number, None)
             if waiting.done() and not waiting.cancelled():
