@@ -10,12 +10,12 @@ from typing import Any
 from tests.simulation.two_jobs import ABLATION, CASES, EQUAL_S, PAPER, RIVALS, SLOW, SLURM, measure
 
 from qloom.lab.campaign.manifest import as_list, circumstances
-from qloom.worlds.virtual.world import Faults
+from qloom.worlds.virtual.world import InjectedFaults
 
-WRONG: list[tuple[str, dict[str, float], Faults | None]] = [
+WRONG: list[tuple[str, dict[str, float], InjectedFaults | None]] = [
     ("predictions three times too long", {"skew": 3.0}, None),
     ("predictions three times too short", {"skew": 1 / 3}, None),
-    ("one quantum task in ten fails", {}, Faults(seed=1, quantum_rate=0.1)),
+    ("one quantum task in ten fails", {}, InjectedFaults(seed=1, quantum_rate=0.1)),
 ]
 
 

@@ -38,7 +38,7 @@ class Allocation(Protocol):
     def run(self, work: Work) -> asyncio.Future[Any]:
         """Take a task on, to run as soon as enough nodes are idle; cancelling the future kills it."""
 
-    async def settled(self, for_s: float) -> None:
+    async def wait_idle(self, for_s: float) -> None:
         """Wait until nothing has run on it for so long, spare work included."""
 
     async def grow(self, nodes: int, within_s: float, *, for_each_grant: bool = False) -> None:

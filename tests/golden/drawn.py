@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from qloom.site import Overheads, Qpu, Site
-from qloom.worlds.virtual.world import Faults
+from qloom.worlds.virtual.world import InjectedFaults
 
 T = TypeVar("T")
 Steps = list[tuple[Any, ...]]
@@ -150,7 +150,7 @@ def strategy(draw: Draw, nodes: int) -> tuple[str, dict[str, float]]:
     return name + draw.choice(HOLDS), options
 
 
-def faults(draw: Draw) -> Faults:
+def faults(draw: Draw) -> InjectedFaults:
     """Tasks, nodes and QPUs that fail at times."""
     rates = (0.0, 0.1, 0.3)
-    return Faults(draw.below(1000), draw.choice(rates), draw.choice(rates), draw.choice(rates))
+    return InjectedFaults(draw.below(1000), draw.choice(rates), draw.choice(rates), draw.choice(rates))

@@ -30,7 +30,7 @@ from qloom.runs.runner import Plan
 from qloom.site import Overheads, Qpu, Site
 from qloom.strategies import STRATEGIES, parse_strategy
 from qloom.views.forecast import learn
-from qloom.worlds.line import Line
+from qloom.worlds.line import FifoLine
 from qloom.worlds.partitions import Partitions
 from qloom.worlds.virtual.loop import VirtualClock
 from qloom.worlds.virtual.world import VirtualDevice, VirtualWorld
@@ -159,7 +159,7 @@ class Disasters:
         self._devices = [Fragile(device) for device in VirtualWorld(schedule.site, clock).devices]
         shares = {qpu.name: qpu.shares for qpu in schedule.site.qpus}
         overheads = schedule.site.overheads
-        self._line = Line(Partitions(schedule.site.node_names, shares), clock, overheads.tick_s)
+        self._line = FifoLine(Partitions(schedule.site.node_names, shares), clock, overheads.tick_s)
         self._broker = InProcessBroker(self._devices, clock, overheads.queue_call_s)
         self._cores = hosts.Cores(self._line)
         self._drivers: dict[Driver, hosts.Host] = {}  # those that live

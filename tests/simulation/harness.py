@@ -12,7 +12,7 @@ from qloom.runs.runner import Plan
 from qloom.site import Site
 from qloom.testing.simulation import Simulation
 from qloom.testing.simulation import simulate as simulate_plans
-from qloom.worlds.virtual.world import Faults
+from qloom.worlds.virtual.world import InjectedFaults
 
 __all__ = ["Simulation", "compute", "interpret", "interpret_step", "simulate", "simulate_plans", "tasks_of"]
 
@@ -81,7 +81,7 @@ def simulate(
     strategies: list[str],
     site: Site,
     *,
-    faults: Faults | None = None,
+    faults: InjectedFaults | None = None,
     cancel_at_s: dict[int, float] | None = None,
 ) -> Simulation:
     """Run one job per program, all at once, and require that nothing is left behind."""

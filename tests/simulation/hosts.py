@@ -10,7 +10,7 @@ from qloom.ports import Lease, Request, World
 from qloom.runs.runner import Plan
 from qloom.runs.submit import held_throughout
 from qloom.worlds.hosted import HostedWorld
-from qloom.worlds.line import Line
+from qloom.worlds.line import FifoLine
 
 PATIENCE_S = 2.0
 CORES = 2  # of a node, each with room for a driver
@@ -54,7 +54,7 @@ class Host:
 class Cores:
     """Nodes of which drivers have a core each; nobody can have such a node whole."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: FifoLine) -> None:
         self._line = line
         self._drivers: dict[str, int] = {}
         self._asked = 0

@@ -21,7 +21,7 @@ from qloom.journal.file import Journal, Recorder
 from qloom.model import QpuHold, QuantumWork
 from qloom.ports import Clock, Lease, Request
 from qloom.site import Site
-from qloom.worlds.line import Line
+from qloom.worlds.line import FifoLine
 from qloom.worlds.partitions import Grant
 from qloom.worlds.virtual.loop import VirtualLoop
 from qloom.worlds.virtual.world import VirtualWorld
@@ -32,7 +32,7 @@ OWN = contextvars.ContextVar["Driver | None"]("OWN", default=None)
 class Driver:
     """One process that runs the jobs of a run: its cluster and its broker."""
 
-    def __init__(self, number: int, site: Site, line: Line, broker: InProcessBroker, clock: Clock) -> None:
+    def __init__(self, number: int, site: Site, line: FifoLine, broker: InProcessBroker, clock: Clock) -> None:
         self.died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.line = OwnLine(self, line, number)
         self.broker = OwnBroker(self, broker)
@@ -148,7 +148,7 @@ class OwnJournal(Journal):
 class OwnLine:
     """The cluster's line as one driver uses it; the cluster knows what it holds."""
 
-    def __init__(self, driver: Driver, line: Line, number: int) -> None:
+    def __init__(self, driver: Driver, line: FifoLine, number: int) -> None:
         self._driver = driver
         self._line = line
         self._number = number  # a resumed job counts its requests from one again

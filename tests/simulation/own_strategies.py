@@ -55,7 +55,7 @@ class Linger(Strategy):
 
     async def _leave(self, held: Allocation) -> None:
         async with held:
-            await held.settled(self.idle_s)
+            await held.wait_idle(self.idle_s)
 
     @asynccontextmanager
     async def quantum(self) -> AsyncIterator[None]:

@@ -18,7 +18,7 @@ from qloom.runs.runner import Plan
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
 from qloom.worlds.hosted import HostedWorld
-from qloom.worlds.line import Line
+from qloom.worlds.line import FifoLine
 from qloom.worlds.partitions import Partitions
 from qloom.worlds.virtual.loop import VirtualClock, run_virtual
 from qloom.worlds.virtual.world import VirtualWorld
@@ -50,7 +50,7 @@ def run_side_by_side(kinds: list[str], strategy: str, patience_s: float = hosts.
     """One run for each kind of driver, on one cluster."""
 
     async def main(clock: VirtualClock) -> list[Ended]:
-        line = Line(Partitions(SITE.node_names, {qpu.name: qpu.shares for qpu in SITE.qpus}), clock)
+        line = FifoLine(Partitions(SITE.node_names, {qpu.name: qpu.shares for qpu in SITE.qpus}), clock)
         broker = InProcessBroker(VirtualWorld(SITE, clock).devices, clock)
         cores = hosts.Cores(line)
         clock.explain_with(line.who_waits)

@@ -19,7 +19,7 @@ from qloom.journal.history import read_history
 from qloom.site import Overheads, Qpu, Site
 from qloom.strategies import STRATEGIES
 from qloom.views.accounting import account
-from qloom.worlds.virtual.world import Faults
+from qloom.worlds.virtual.world import InjectedFaults
 from tests.journals import as_lines
 from tests.simulation import disasters
 from tests.simulation.harness import simulate
@@ -143,7 +143,7 @@ def test_every_program_ends_with_the_same_results_whoever_else_runs(programs, ch
     chosen=CHOSEN,
     site=SITES,
     faults=some.builds(
-        Faults,
+        InjectedFaults,
         seed=some.integers(0, 1000),
         task_rate=some.sampled_from([0.0, 0.05, 0.3]),
         quantum_rate=some.sampled_from([0.0, 0.1, 0.3]),

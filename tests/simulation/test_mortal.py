@@ -9,7 +9,7 @@ from qloom.programs.load import Program
 from qloom.runs.assembly import Assembly
 from qloom.runs.runner import Plan
 from qloom.site import Site
-from qloom.worlds.line import Line
+from qloom.worlds.line import FifoLine
 from qloom.worlds.partitions import Partitions
 from qloom.worlds.virtual.loop import VirtualClock
 from qloom.worlds.virtual.world import VirtualWorld
@@ -22,7 +22,7 @@ STEPS = [("quantum", 5.0), ("classical", [(5.0, 1)])]
 
 async def killed_at(at_s: float, clock: VirtualClock) -> None:
     """Kill a job that holds nodes and a QPU."""
-    line = Line(Partitions(SITE.node_names, {qpu.name: qpu.shares for qpu in SITE.qpus}), clock)
+    line = FifoLine(Partitions(SITE.node_names, {qpu.name: qpu.shares for qpu in SITE.qpus}), clock)
     broker = InProcessBroker(VirtualWorld(SITE, clock).devices, clock)
     driver = Driver(1, SITE, line, broker, clock)
     journal = OwnJournal(driver, clock)

@@ -12,7 +12,7 @@ from qloom.site import Site
 from qloom.strategies import STRATEGIES
 from qloom.strategies.pertask import PerTask
 from qloom.strategies.workflow import Room, Workflow
-from qloom.worlds.virtual.world import Faults
+from qloom.worlds.virtual.world import InjectedFaults
 from tests.journals import as_lines
 from tests.simulation.harness import simulate
 
@@ -30,7 +30,7 @@ def test_work_on_a_node_that_fails_runs_again_with_the_same_result(strategy, job
     site = Site(nodes=4)
     programs = [STEPS] * jobs
     undisturbed = simulate(programs, [strategy], site)
-    disturbed = simulate(programs, [strategy], site, faults=Faults(seed=7, node_rate=rate))
+    disturbed = simulate(programs, [strategy], site, faults=InjectedFaults(seed=7, node_rate=rate))
     assert disturbed.outcomes == undisturbed.outcomes
     lost = [event for event in as_lines(disturbed.events) if event.get("lost")]
     assert lost, "the fault was not injected"
@@ -54,7 +54,7 @@ def test_only_a_step_of_one_task_runs_again_as_a_whole(monkeypatch, tasks, runs)
 def test_a_node_that_fails_under_spare_work_is_no_longer_held_and_another_is_asked_for():
     """All nodes of the job fail under spare work that is never asked for; the next phase needs them all."""
     steps = [("guess", [(1.0, 1), (1.1, 1)], 5.0), ("classical", [(1.0, 2)])]
-    ended = simulate([steps], ["offload"], Site(nodes=2), faults=Faults(seed=7, node_rate=1.0))
+    ended = simulate([steps], ["offload"], Site(nodes=2), faults=InjectedFaults(seed=7, node_rate=1.0))
     assert ended.outcomes == simulate([steps], ["offload"], Site(nodes=2)).outcomes
     lost_us = [event["at_us"] for event in as_lines(ended.events) if event.get("lost")]
     assert lost_us[:2] == [1_000_000, 1_100_000]

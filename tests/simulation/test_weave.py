@@ -19,7 +19,7 @@ from qloom.site import Overheads, Qpu, Site
 from qloom.strategies import STRATEGIES
 from qloom.strategies.weave import WeaveOptions
 from qloom.views.accounting import account
-from qloom.worlds.virtual.world import Faults
+from qloom.worlds.virtual.world import InjectedFaults
 from tests.journals import as_lines
 from tests.simulation.harness import compute, simulate, simulate_plans
 from tests.simulation.test_liveness import PROGRAMS, SITES, require_sound
@@ -132,7 +132,7 @@ def test_each_mechanism_earns_its_place(without, case, figure):
 def test_wrong_predictions_and_a_failing_qpu_stay_within_the_bound(case, clusterings, skew, quantum_rate):
     more = {"clusterings_s": EQUAL_S} if clusterings == "equal" else {}
     for seed in range(3 if quantum_rate else 1):
-        faults = Faults(seed=seed, quantum_rate=quantum_rate)
+        faults = InjectedFaults(seed=seed, quantum_rate=quantum_rate)
         weave = figures("weave", case, options={"skew": skew}, faults=faults, **more)
         require_bound(weave, figures(PAPERS_WORKFLOW, case, faults=faults, **more), SLURM)
 
@@ -213,7 +213,7 @@ def test_every_program_ends_with_the_results_of_every_other_strategy(programs, h
 )
 def test_faults_and_cancellation_leave_nothing_behind(programs, hold, site, seed, cancel_at_s):
     note(f"faults seed: {seed}")
-    faults = Faults(seed, task_rate=0.1, quantum_rate=0.1)
+    faults = InjectedFaults(seed, task_rate=0.1, quantum_rate=0.1)
     cancelled = {job: at_s for job, at_s in cancel_at_s.items() if job < len(programs)}
     ended = simulate(programs, [hold], site, faults=faults, cancel_at_s=cancelled)
     require_sound(ended.events, max(qpu.lanes for qpu in site.qpus))

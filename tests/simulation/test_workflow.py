@@ -19,7 +19,7 @@ from qloom.programs.load import Program
 from qloom.runs.runner import Plan
 from qloom.site import Site
 from qloom.strategies.workflow import Workflow
-from qloom.worlds.virtual.world import Faults
+from qloom.worlds.virtual.world import InjectedFaults
 from tests.journals import as_lines
 from tests.simulation.harness import Simulation, compute, interpret, simulate, simulate_plans
 from tests.simulation.test_liveness import PROGRAMS, SITES, require_sound
@@ -63,7 +63,7 @@ def test_results_are_those_of_every_other_strategy(programs, options, site):
 def test_faults_and_cancellation_leave_nothing_behind(programs, options, site, seed, cancel_at_s):
     note(f"faults seed: {seed}")
     cancelled = {job: at_s for job, at_s in cancel_at_s.items() if job < len(programs)}
-    faults = Faults(seed, task_rate=0.1, quantum_rate=0.1)
+    faults = InjectedFaults(seed, task_rate=0.1, quantum_rate=0.1)
     ended = run(programs, options, site, faults=faults, cancel_at_s=cancelled)
     require_sound(ended.events, max(qpu.lanes for qpu in site.qpus))
     for number, outcome in enumerate(ended.outcomes):
@@ -153,7 +153,7 @@ class OneGrant:
     def fill_idle_nodes(self, spare: Any) -> None:
         """They run until the allocation is released."""
 
-    async def settled(self, for_s: float) -> None:
+    async def wait_idle(self, for_s: float) -> None:
         await asyncio.Event().wait()
 
     async def __aenter__(self) -> OneGrant:

@@ -18,7 +18,7 @@ from qloom.programs.load import Program
 from qloom.runs.runner import Plan
 from qloom.site import Overheads, Qpu, Site
 from qloom.views.accounting import account
-from qloom.worlds.virtual.world import Faults
+from qloom.worlds.virtual.world import InjectedFaults
 from tests.journals import as_lines
 from tests.simulation.harness import simulate_plans
 
@@ -106,7 +106,7 @@ def measure(
     lanes: int = 1,
     overheads: Overheads = SLURM,
     jobs: int = 2,
-    faults: Faults | None = None,
+    faults: InjectedFaults | None = None,
     **parameters: Any,
 ) -> Figures:
     """Run the loop under one strategy."""

@@ -215,13 +215,10 @@ def is_any(annotation: ast.expr | None) -> bool:
 
 KNOWN: dict[Rule, dict[str, int]] = {
     shared_class_names: {
-        "Allocation": 2,
         "Device": 2,
         "EmulatedDevice": 2,
-        "Faults": 2,
         "Holding": 2,
         "Tokens": 2,
-        "_Waiting": 2,
     },
     module_cycles: {},
     package_cycles: {

@@ -22,8 +22,7 @@ from qloom.aio import finish
 from qloom.errors import NeedError, NodeLost, QloomError
 from qloom.journal.events import Grown, QpuReleased, Released, Requested, Shrunk, Withdrawn
 from qloom.model import Work
-from qloom.ports import Allocation as AllocationPort
-from qloom.ports import Lease, Request
+from qloom.ports import Allocation, Lease, Request
 
 if TYPE_CHECKING:
     from qloom.broker.port import Session
@@ -55,7 +54,7 @@ class Ticket:
             self.runner.cancel()
 
 
-class Allocation(AllocationPort):
+class JobAllocation(Allocation):
     """Nodes and perhaps a QPU of one job, granted by a world as a lease."""
 
     def __init__(self, cluster: JobCluster, lease: Lease, session: Session | None) -> None:
@@ -107,7 +106,7 @@ class Allocation(AllocationPort):
         """Whether no work, spare work included, runs or waits here."""
         return not (self._waiting or self._running or self._spare)
 
-    async def __aenter__(self) -> Allocation:
+    async def __aenter__(self) -> JobAllocation:
         return self
 
     async def __aexit__(self, *failure: object) -> None:
@@ -267,7 +266,7 @@ class Allocation(AllocationPort):
         self.dispatch()
         self._note_idle()
 
-    async def settled(self, for_s: float) -> None:
+    async def wait_idle(self, for_s: float) -> None:
         """Wait until nothing has run on it for so long, spare work included."""
         started = -1
         while started != self._started:

@@ -10,14 +10,13 @@ from typing import Any
 from qloom.aio import run_to_end
 from qloom.broker.port import BrokerPort, Session
 from qloom.errors import AllocationEnded, JobError, NeedError, QloomError, TaskFailed
-from qloom.job.allocation import Allocation, Ticket
+from qloom.job.allocation import JobAllocation, Ticket
 from qloom.job.spare import SparePool
 from qloom.job.unused import UnusedRule
 from qloom.journal.events import Granted, QueuedAhead, Released, Requested, TaskEnded, TaskStarted, Withdrawn
 from qloom.journal.file import Recorder
 from qloom.model import Need, QpuHold, QuantumWork, Work
-from qloom.ports import Allocation as AllocationPort
-from qloom.ports import Cluster, Lease, Request, World
+from qloom.ports import Allocation, Cluster, Lease, Request, World
 
 
 class JobCluster(Cluster):
@@ -27,7 +26,7 @@ class JobCluster(Cluster):
         self.world = world
         self.record = recorder.record
         self.spare = SparePool()
-        self.allocations: list[Allocation] = []
+        self.allocations: list[JobAllocation] = []
         self._line: list[Ticket] = []  # required work for whichever allocation has idle nodes first
         self._gives_way = False  # no spare work is begun while somebody waits for nodes
         self._broker = broker
@@ -50,8 +49,8 @@ class JobCluster(Cluster):
         *,
         spare: bool = False,
         reason: str | None = None,
-        after: AllocationPort | None = None,
-    ) -> Allocation | None:
+        after: Allocation | None = None,
+    ) -> JobAllocation | None:
         """Wait in line for all that is needed; the QPU's session is opened as soon as the lease is there."""
         if need.nodes > len(self.world.node_names):
             raise NeedError(
@@ -81,7 +80,7 @@ class JobCluster(Cluster):
             if cancel is not None:
                 cancel()
 
-    async def _give_back(self, granting: asyncio.Future[Allocation | None]) -> None:
+    async def _give_back(self, granting: asyncio.Future[JobAllocation | None]) -> None:
         """A task of its own, since whoever asked may be cancelled more than once."""
         with suppress(QloomError):  # then nothing was granted
             if (allocation := await granting) is not None:
@@ -99,7 +98,7 @@ class JobCluster(Cluster):
             )
         )
 
-    def _record_ahead(self, request: Request, after: Allocation, reason: str | None) -> None:
+    def _record_ahead(self, request: Request, after: JobAllocation, reason: str | None) -> None:
         self.record(
             QueuedAhead(
                 lease=request.id,
@@ -112,7 +111,7 @@ class JobCluster(Cluster):
             )
         )
 
-    async def _grant(self, request: Request, before: Allocation | None) -> Allocation | None:
+    async def _grant(self, request: Request, before: JobAllocation | None) -> JobAllocation | None:
         lease = await (self._wait_in_line(request) if before is None else self._grant_after(before, request))
         self._record_grant(request, lease)
         if lease is None:
@@ -125,7 +124,7 @@ class JobCluster(Cluster):
             if isinstance(failure, asyncio.CancelledError):  # nobody cancels this one: the request was withdrawn
                 return None
             raise
-        return Allocation(self, lease, session)
+        return JobAllocation(self, lease, session)
 
     async def _wait_in_line(self, request: Request) -> Lease | None:
         with self.unused.in_line(request):
@@ -155,7 +154,7 @@ class JobCluster(Cluster):
         self._record_grant(request, lease)
         return lease
 
-    async def _grant_after(self, before: Allocation, request: Request) -> Lease | None:
+    async def _grant_after(self, before: JobAllocation, request: Request) -> Lease | None:
         """The same for a request that comes after an allocation: once that has ended, the journal has it in line."""
         granting = asyncio.ensure_future(self.world.grant(request))
         either: list[asyncio.Future[Any]] = [granting, before.released]

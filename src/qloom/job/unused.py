@@ -20,7 +20,7 @@ from qloom.model import QuantumWork, Work
 from qloom.ports import PATIENCE_S, Clock, Request
 
 
-class Held(Protocol):
+class Returnable(Protocol):
     """An allocation of the job."""
 
     @property
@@ -41,7 +41,7 @@ class Held(Protocol):
 class UnusedRule:
     """Keeps the rule for one job; it is told what the job wants, asks for and no longer uses."""
 
-    def __init__(self, clock: Clock, held: Callable[[], Iterable[Held]]) -> None:
+    def __init__(self, clock: Clock, held: Callable[[], Iterable[Returnable]]) -> None:
         self.patience_s = PATIENCE_S
         self._clock = clock
         self._held = held

@@ -131,7 +131,7 @@ class Workflow(Strategy[WorkflowOptions]):
                 self.cluster.fill_idle_nodes(tasks)
                 await asyncio.sleep(0)  # a phase that asked for one of them just before finds this step in line
                 del self._spare_in_line[own]
-                await held.settled(0.0)
+                await held.wait_idle(0.0)
 
     async def end(self) -> None:
         """Give everything back, and spare work up that nobody asked for."""

@@ -11,11 +11,11 @@ from qloom.testing.contracts import StrategyContract, WorldContract, private_hom
 from qloom.testing.devices import DeviceContract
 from qloom.testing.simulation import Simulation, simulate
 from qloom.worlds.virtual.loop import VirtualClock, run_virtual
-from qloom.worlds.virtual.world import Faults
+from qloom.worlds.virtual.world import InjectedFaults
 
 __all__ = [
     "DeviceContract",
-    "Faults",
+    "InjectedFaults",
     "Simulation",
     "StrategyContract",
     "VirtualClock",

@@ -17,7 +17,7 @@ from qloom.runs.assembly import assemble
 from qloom.runs.plan import Plan
 from qloom.site import Site
 from qloom.worlds.virtual.loop import VirtualClock, run_virtual
-from qloom.worlds.virtual.world import Faults, VirtualWorld
+from qloom.worlds.virtual.world import InjectedFaults, VirtualWorld
 
 LIMIT_S = 10_000.0  # of virtual time: whoever is not done by then waits for ever
 
@@ -35,7 +35,7 @@ def simulate(
     plans: Sequence[Plan],
     site: Site,
     *,
-    faults: Faults | None = None,
+    faults: InjectedFaults | None = None,
     cancel_at_s: Mapping[int, float] | None = None,
     limit_s: float = LIMIT_S,
 ) -> Simulation:
@@ -47,7 +47,7 @@ def simulate(
 
     async def main(clock: VirtualClock) -> Simulation:
         journal = Journal(None, clock)
-        world = VirtualWorld(site, clock, faults=faults or Faults())
+        world = VirtualWorld(site, clock, faults=faults or InjectedFaults())
         broker = InProcessBroker(world.devices, clock, site.overheads.queue_call_s)
         clock.explain_with(lambda: [*world.who_waits(), *broker.who_waits()])
         clock.limit(limit_s)

@@ -41,7 +41,7 @@ class Handover(Protocol):
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _WaitingRequest:
     request: Request
     since_us: int
     loan: Loan = field(default_factory=Loan)  # set aside until the world has granted the rest
@@ -79,7 +79,7 @@ class HostedWorld(World):
         self._has_served = False
         self._loans: dict[str, Loan] = {}  # by lease
         self._required: dict[str, Lease] = {}  # that were granted for required work
-        self._waiting: dict[str, _Waiting] = {}  # in the order in which they came
+        self._waiting: dict[str, _WaitingRequest] = {}  # in the order in which they came
         self._growing: dict[str, Request] = {}
         self._holds_nothing_since_us = self._idle_since_us = self.clock.now_us()
         self._changed = asyncio.Event()
@@ -93,7 +93,7 @@ class HostedWorld(World):
 
     async def grant(self, request: Request) -> Lease | None:
         """Lend what is idle, and wait in the world's line for the rest."""
-        waiting = self._waiting[request.id] = _Waiting(request, self.clock.now_us())
+        waiting = self._waiting[request.id] = _WaitingRequest(request, self.clock.now_us())
         cancel = self.clock.deadline(self._patience_s, self._hand_over_if_blocked)
         try:
             lease = await self._obtain(waiting)
@@ -106,7 +106,7 @@ class HostedWorld(World):
             self._required[lease.id] = lease
         return lease
 
-    async def _obtain(self, waiting: _Waiting) -> Lease | None:
+    async def _obtain(self, waiting: _WaitingRequest) -> Lease | None:
         request, lender = waiting.request, self._lender
         while not waiting.withdrawn:
             if self._refused is not None:
@@ -130,7 +130,7 @@ class HostedWorld(World):
         """Whether no engine can keep its place in line: it comes after something in the driver's own job."""
         return self._once or (request.after is not None and request.after.id in self._loans)
 
-    async def _grant_rest(self, waiting: _Waiting, rest: Request) -> Lease | None:
+    async def _grant_rest(self, waiting: _WaitingRequest, rest: Request) -> Lease | None:
         """Wait in the world's line; without a grant, what was set aside is idle again."""
         waiting.rest, waiting.served = rest, False
         loan = waiting.loan
@@ -207,7 +207,7 @@ class HostedWorld(World):
                 self._handing_over = asyncio.ensure_future(self._hand_over(waiting))
                 return
 
-    async def _hand_over(self, blocked: _Waiting) -> None:
+    async def _hand_over(self, blocked: _WaitingRequest) -> None:
         """Leave the line first: a site may limit how many jobs of a user stand in it."""
         request = blocked.request
         if not self._once:  # the next driver needs a node when it has given the QPU back

@@ -35,7 +35,7 @@ class WorldLine(Protocol):
         """Whether nobody holds anything or stands in line."""
 
 
-class Line:
+class FifoLine:
     """The partitions of a world and those who wait. With a tick, who has to wait starts at the next one."""
 
     def __init__(self, partitions: Partitions, clock: Clock, tick_s: float = 0.0) -> None:

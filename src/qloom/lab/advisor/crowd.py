@@ -20,7 +20,7 @@ from qloom.lab.schedulers import make_policy
 from qloom.lab.schedulers.state import FOREVER_US, State
 from qloom.ports import Clock, Request
 from qloom.site import Site
-from qloom.worlds.line import Line, WorldLine
+from qloom.worlds.line import FifoLine, WorldLine
 from qloom.worlds.partitions import Grant, Partitions
 
 
@@ -49,14 +49,14 @@ class Waits:
                 f"a wait is a finite number of seconds of at least 0, not {self.mean_s}", hint="--wait 60"
             )
 
-    def line(self, site: Site, clock: Clock, rng: Random) -> Line:
+    def line(self, site: Site, clock: Clock, rng: Random) -> FifoLine:
         """A line in which nodes take their time."""
         shares = {qpu.name: qpu.shares for qpu in site.qpus}
         draw_s = (lambda: rng.expovariate(1 / self.mean_s)) if self.drawn and self.mean_s else (lambda: self.mean_s)
         return WaitingLine(Partitions(site.node_names, shares), clock, site.overheads.tick_s, draw_s)
 
 
-class WaitingLine(Line):
+class WaitingLine(FifoLine):
     """A line that a request for nodes enters only after a drawn time."""
 
     def __init__(self, partitions: Partitions, clock: Clock, tick_s: float, draw_s: Callable[[], float]) -> None:

@@ -191,15 +191,15 @@ class Leases:
         if idle_s is not None:
             with suppress(TimeoutError), self._account.idled.counting(lease.nodes):
                 await asyncio.wait_for(self._working.wait(), min(idle_s, self._account.left_s(lease.nodes)))
-        await held.settled(0.0)
+        await held.wait_idle(0.0)
         self._adjust()  # a task that began here may be asked for elsewhere, and spare work gives way to that
-        await held.settled(self._linger_s)
+        await held.wait_idle(self._linger_s)
         while self._runs and not self._per_task and not self._is_in_the_way(lease):
-            await held.settled(self._linger_s)
+            await held.wait_idle(self._linger_s)
         while self._order.in_quantum and not self._is_in_the_way(lease):
             if not await self._work_comes_in_time(lease):
                 break
-            await held.settled(self._linger_s)
+            await held.wait_idle(self._linger_s)
 
     def _is_in_the_way(self, lease: _Lease) -> bool:
         """Whether all work that waits is too wide for it: kept, it is one of the nodes that this work waits for."""

@@ -15,7 +15,7 @@ from qloom.ports import Lease, Ran, Request, World
 from qloom.site import Site
 from qloom.worlds.checks import check_task
 from qloom.worlds.emulated import EmulatedDevice
-from qloom.worlds.line import Line
+from qloom.worlds.line import FifoLine
 from qloom.worlds.partitions import Partitions, lease_of
 from qloom.worlds.process import WorkerDied
 from qloom.worlds.realtime import RealClock
@@ -36,7 +36,9 @@ class LocalWorld(World):
         self.node_names = self.site.node_names
         self.workers = LocalWorkers(self.clock, self.worker_set_up, self.logs, self.record)
         self.devices = [EmulatedDevice(qpu, self.clock, self.workers.get) for qpu in self.site.qpus]
-        self._line = Line(Partitions(self.node_names, {qpu.name: qpu.shares for qpu in self.site.qpus}), self.clock)
+        self._line = FifoLine(
+            Partitions(self.node_names, {qpu.name: qpu.shares for qpu in self.site.qpus}), self.clock
+        )
 
     async def grant(self, request: Request) -> Lease | None:
         """Wait in line for a new lease; workers start while the job gets going."""

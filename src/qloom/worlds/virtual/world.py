@@ -16,13 +16,13 @@ from qloom.ports import Durations, Lease, Ran, Request, World
 from qloom.site import Qpu, Site
 from qloom.worlds.checks import check_task
 from qloom.worlds.execution import compute_inline, solve
-from qloom.worlds.line import Line, WorldLine
+from qloom.worlds.line import FifoLine, WorldLine
 from qloom.worlds.partitions import Partitions, lease_of
 from qloom.worlds.virtual.loop import VirtualClock
 
 
 @dataclass(frozen=True)
-class Faults:
+class InjectedFaults:
     """How often things fail, decided by seed and content, so that a failing run can be repeated."""
 
     seed: int = 0
@@ -42,7 +42,7 @@ class VirtualWorld(World):
     site: Site
     clock: VirtualClock
     profile: Durations | None = None
-    faults: Faults = field(default_factory=Faults)
+    faults: InjectedFaults = field(default_factory=InjectedFaults)
     line: WorldLine | None = None  # a loaded cluster has one of its own
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class VirtualWorld(World):
         self.devices = [VirtualDevice(qpu, self) for qpu in self.site.qpus]
         shares = {qpu.name: qpu.shares for qpu in self.site.qpus}
         self._overheads = self.site.overheads
-        self._line: WorldLine = self.line or Line(
+        self._line: WorldLine = self.line or FifoLine(
             Partitions(self.node_names, shares), self.clock, self._overheads.tick_s
         )
         self._leases: dict[str, Lease] = {}
