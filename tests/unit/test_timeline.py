@@ -12,6 +12,7 @@ import qloom
 from qloom.errors import InputError
 from qloom.journal.event import event_from
 from qloom.journal.events import Resumed
+from qloom.site import site_from
 from qloom.views.page import draw_timeline, page
 from qloom.views.rows import panel
 
@@ -103,7 +104,7 @@ def test_bars_lie_within_the_run_and_do_not_overlap(six):
 
 
 def test_unused_nodes_have_a_row():
-    site = qloom.site.site_from({"nodes": 12})
+    site = site_from({"nodes": 12})
     events = qloom.run("phases", strategy="workflow", world="virtual", in_memory=True, site=site).events
     assert [row.label for row in panel(("a run", events)).rows if row.label != "waiting"] == [
         *(f"n{number}" for number in range(1, 13)),
