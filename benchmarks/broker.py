@@ -30,7 +30,7 @@ from typing import Any
 
 import httpx
 
-from qloom.broker.auth.tokens import Tokens
+from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.client.client import BrokerClient
 from qloom.broker.config import config_from
 from qloom.broker.serve import serve
@@ -312,7 +312,7 @@ async def compare(broker: BrokerClient, directory: Path, single_s: float) -> Non
 
 async def measure(directory: Path, port: int) -> None:
     """All of it, with a service that is up."""
-    token = Tokens(directory / "tokens.json").add("bench", ["default"])
+    token = TokenFile(directory / "tokens.json").add("bench", ["default"])
     async with (
         BrokerClient(f"unix:{directory}/b.sock", retry_s=30) as broker,
         BrokerClient(f"127.0.0.1:{port}", token, retry_s=30) as loopback,

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 from benchmarks.soak.findings import Outages
 
-from qloom.broker.auth.tokens import Tokens
+from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.client.client import BrokerClient
 from qloom.broker.config import BrokerConfig
 
@@ -45,7 +45,7 @@ class Place:
         directory.mkdir(parents=True)
         self.config = directory / "broker.toml"
         self.config.write_text(_toml(self._values()))
-        tokens = Tokens(BrokerConfig(store=self.store).tokens_path)
+        tokens = TokenFile(BrokerConfig(store=self.store).tokens_path)
         user = getpass.getuser() if self.needs_job else "ann"  # jobs belong to users of this machine
         self.tokens = {
             "honest": tokens.add(user, ["honest"]),

@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from qloom.broker.auth.tokens import Tokens
+from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.problems import NoBroker, NotFound
 from qloom.cli import broker as broker_commands
 from qloom.cli import qpu as qpu_commands
@@ -111,7 +111,7 @@ def test_tokens_are_made_once_and_revoked(tmp_path):
     config = tmp_path / "broker.toml"
     config.write_text(f'store = "{tmp_path}/b.db"\n[projects.physics]\n')
     token = qloom("broker", "token", "ann", "--project", "physics", "--config", str(config)).strip()
-    tokens = Tokens(tmp_path / "tokens.json")
+    tokens = TokenFile(tmp_path / "tokens.json")
     assert tokens.caller(token).projects == ("physics",)
     private = tmp_path / "token"
     qloom("broker", "token", "bob", "--admin", "--output", str(private), "--config", str(config))

@@ -16,7 +16,7 @@ import time
 import dimod
 import pytest
 
-from qloom.broker.auth.tokens import Tokens
+from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.client.client import BrokerClient
 from qloom.broker.client.sync import SyncBrokerClient
 from qloom.broker.problems import NoBroker, NotFound, StoreFull, Unauthenticated
@@ -155,7 +155,7 @@ def test_a_client_that_vanishes_leaves_nothing_behind(service):
 
 def test_tokens_over_tcp(tmp_path):
     one = Service(tmp_path, listen=[f"127.0.0.1:{free_port()}"], projects={"physics": {}})
-    tokens = Tokens(tmp_path / "tokens.json")
+    tokens = TokenFile(tmp_path / "tokens.json")
     one.start()
     address = one.address
     try:

@@ -8,7 +8,7 @@ import httpx
 
 from qloom.broker.api.http import make_app
 from qloom.broker.auth.callers import Authenticator
-from qloom.broker.auth.tokens import Tokens
+from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.clock import ServiceClock
 from qloom.broker.config import LimitsPart
 from tests.broker.fakes import FakeDevice, Vendor, broker_on
@@ -20,7 +20,7 @@ async def service(tmp_path, *, start=True, specs=None, projects=(), device=None,
     clock = ServiceClock()
     broker = broker_on([device or FakeDevice(Vendor(clock))], tmp_path / "s.db", clock, specs, projects=projects)
     await broker.start()
-    tokens = Tokens(tmp_path / "tokens.json")
+    tokens = TokenFile(tmp_path / "tokens.json")
     made = {
         "ann": tokens.add("ann", ["physics"]),
         "bob": tokens.add("bob", ["chemistry"]),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 
-from qloom.broker.auth.tokens import Tokens
+from qloom.broker.auth.tokens import TokenFile
 from tests.broker.processes import Service
 
 PATIENCE_S = 60.0  # until a test gives up; nothing is measured with it
@@ -35,7 +35,7 @@ class Attacked(Service):
                 **values,
             },
         )
-        tokens = Tokens(directory / "tokens.json")
+        tokens = TokenFile(directory / "tokens.json")
         self.tokens = {
             "ann": tokens.add("ann", ["physics"]),
             "bob": tokens.add("bob", ["chemistry"]),

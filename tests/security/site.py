@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 
 from qloom.broker.api.http import make_app
-from qloom.broker.auth.tokens import Tokens
+from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.config import LimitsPart, config_from
 from qloom.broker.serve import authenticator, running
 from qloom.devices.factory import make_device
@@ -23,7 +23,7 @@ async def site(tmp_path, *, make=make_device, users=USERS, **values):
     """Yields the broker and a function from a user's name to an HTTP client."""
     given = {"store": str(tmp_path / "broker.db"), "projects": PROJECTS, "poll_s": 0.05, **values}
     config = config_from(given, "config")
-    tokens = Tokens(config.tokens_path)
+    tokens = TokenFile(config.tokens_path)
     made = {user: tokens.add(user, projects) for user, projects in users.items()}
     made["boss"] = tokens.add("boss", [], "admin")
     async with running(config, make) as broker:

@@ -111,11 +111,11 @@ def test_forged_tokens(service):
 
 
 def test_a_token_is_no_longer_taken_once_it_is_revoked(tmp_path):
-    from qloom.broker.auth.tokens import Tokens
+    from qloom.broker.auth.tokens import TokenFile
 
     with attacked(tmp_path) as service, service.client("ann") as ann:
         assert ann.get("/v1/queue").status_code == 200
-        Tokens(tmp_path / "tokens.json").revoke("ann")
+        TokenFile(tmp_path / "tokens.json").revoke("ann")
         assert ann.get("/v1/queue").status_code == 401
         with service.client("bob") as bob:
             assert bob.get("/v1/queue").status_code == 200

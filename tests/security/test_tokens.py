@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from qloom.broker.api.http import make_app
 from qloom.broker.auth.callers import Authenticator, RequestHead
-from qloom.broker.auth.tokens import Tokens
+from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.feed import News
 from qloom.cli import broker as broker_commands
 from qloom.errors import InputError
@@ -133,7 +133,7 @@ def test_tokens_end_after_the_days_of_the_config_unless_said_otherwise(site):
     other = site.config.with_name("other.toml")
     other.write_text(f'store = "{site.service.store}"\n[projects.physics]\n[auth]\ntoken_days = 7\n')
     CliRunner().invoke(app, ["broker", "token", "ann", "--project", "physics", "--config", str(other)])
-    lives = [entry.expires_s and entry.expires_s - now_s for entry in Tokens(site.file).entries()]
+    lives = [entry.expires_s and entry.expires_s - now_s for entry in TokenFile(site.file).entries()]
     assert lives[1] is None
     assert [round(lives[0] / 86400), round(lives[2] / 86400)] == [90, 7]
     for wrong in ("-1", "nan", "inf", "1e9"):
@@ -165,7 +165,7 @@ def test_tokens_are_listed_without_secrets_and_revoked_one_by_one(site):
         second,
         first[6:],
         second[6:],
-        *(entry.sha256 for entry in Tokens(site.file).entries()),
+        *(entry.sha256 for entry in TokenFile(site.file).entries()),
     ):
         assert secret not in listed
     rows = json.loads(listed)
@@ -187,7 +187,7 @@ def test_tokens_are_listed_without_secrets_and_revoked_one_by_one(site):
 
 def test_a_token_counts_only_for_who_is_still_a_member(site):
     """A token of a former member, or for a project that was removed, is worth nothing there."""
-    tokens = Tokens(site.file)
+    tokens = TokenFile(site.file)
     with site.client(tokens.add("eve", ["physics"])) as eve, site.client(tokens.add("eve", ["gone"])) as late:
         for client, project in ((eve, "physics"), (late, "gone")):
             assert client.post("/v1/tasks", json=form("x")).status_code == 403
@@ -222,7 +222,7 @@ def test_a_changed_member_list_counts_for_open_streams_and_waits(tmp_path):
     async def main() -> None:
         async with service(tmp_path) as (broker, client, _web):
             auth = Authenticator(
-                ("token",), Tokens(tmp_path / "tokens.json"), {"physics": ("ann",), "chemistry": ("bob",)}
+                ("token",), TokenFile(tmp_path / "tokens.json"), {"physics": ("ann",), "chemistry": ("bob",)}
             )
             changed = make_app(broker, auth)
             transport = httpx.ASGITransport(changed)
@@ -255,18 +255,18 @@ def test_a_changed_member_list_counts_for_open_streams_and_waits(tmp_path):
 
 
 def test_a_file_of_tokens_made_before_there_were_scopes_counts(tmp_path):
-    tokens = Tokens(tmp_path / "tokens.json")
+    tokens = TokenFile(tmp_path / "tokens.json")
     token = tokens.add("ann", ["physics"])
     (entry,) = json.loads(tokens.path.read_text())
     old = {"user": "ann", "projects": ["physics"], "admin": True, "sha256": entry["sha256"]}
     tokens.path.write_text(json.dumps([old]))
-    caller = Tokens(tokens.path).caller(token)
+    caller = TokenFile(tokens.path).caller(token)
     assert (caller.user, caller.projects, caller.admin, caller.read_only) == ("ann", ("physics",), True, False)
 
 
 @pytest.mark.parametrize("wrong", ["{", "[1]", '[{"user": "ann"}]', '[{"scope": "all", "user": "a"}]', "null"])
 def test_a_damaged_file_of_tokens_lets_nobody_in(tmp_path, wrong):
-    tokens = Tokens(tmp_path / "tokens.json")
+    tokens = TokenFile(tmp_path / "tokens.json")
     token = tokens.add("ann", ["physics"])
     tokens.path.write_text(wrong)
     for look in (lambda: tokens.caller(token), tokens.entries, lambda: tokens.add("bob", ["physics"])):
@@ -309,7 +309,7 @@ def test_tokens_belong_to_whoever_owns_the_store(open_path):
     store = open_path / "var" / "broker.db"
     store.touch()
     os.chown(store, NOBODY, NOBODY)
-    tokens = Tokens(open_path / "var" / "tokens.json", store)
+    tokens = TokenFile(open_path / "var" / "tokens.json", store)
     tokens.add("ann", ["physics"])
     assert tokens.path.stat().st_uid == NOBODY
     assert [entry.user for entry in tokens.entries()] == ["ann"]
@@ -317,13 +317,13 @@ def test_tokens_belong_to_whoever_owns_the_store(open_path):
 
 @needs_users
 def test_a_file_of_tokens_that_another_user_has_planted_lets_nobody_in(tmp_path):
-    tokens = Tokens(tmp_path / "tokens.json")
+    tokens = TokenFile(tmp_path / "tokens.json")
     token = tokens.add("ann", ["physics"], "admin")
     os.chown(tokens.path, NOBODY, NOBODY)
     with pytest.raises(InputError, match="belongs to another user"):
-        Tokens(tokens.path).caller(token)
+        TokenFile(tokens.path).caller(token)
     os.chown(tokens.path, 0, 0)
     tokens.path.rename(tmp_path / "elsewhere")
     tokens.path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError, match="is not a file"):
-        Tokens(tokens.path).caller(token)
+        TokenFile(tokens.path).caller(token)

@@ -26,13 +26,13 @@ OneOrMore = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class Part(BaseModel):
+class ConfigPart(BaseModel):
     """Unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ProjectPart(Part):
+class ProjectPart(ConfigPart):
     """`[projects.NAME]`: a project, its members, its share and its limits."""
 
     weight: Positive = Field(default=1.0, description="Its share of a device under the policy `fair`.")
@@ -55,7 +55,7 @@ class ProjectPart(Part):
     )
 
 
-class PromisePart(Part):
+class PromisePart(ConfigPart):
     """`[promise]`, and `[promises.NAME]` for one device: what a shared device promises to sessions."""
 
     longest_s: Positive | None = Field(
@@ -77,7 +77,7 @@ class PromisePart(Part):
     )
 
 
-class LimitsPart(Part):
+class LimitsPart(ConfigPart):
     """`[limits]`: what one request, one user and one peer may ask for, and how long things are kept.
 
     A peer is a user at the other end of the unix socket, or an address: the users of a login node are one peer there.
@@ -143,7 +143,7 @@ class LimitsPart(Part):
     )
 
 
-class AuthPart(Part):
+class AuthPart(ConfigPart):
     """`[auth]`: how callers show who they are."""
 
     methods: tuple[Literal["token", "munge", "peer", "none"], ...] = Field(
@@ -169,7 +169,7 @@ class AuthPart(Part):
     )
 
 
-class SlurmPart(Part):
+class SlurmPart(ConfigPart):
     """`[slurm]`: what is asked of Slurm."""
 
     projects: bool = Field(
@@ -196,7 +196,7 @@ class SlurmPart(Part):
     timeout_s: Positive = Field(default=10.0, description="Seconds that one command of Slurm may take.")
 
 
-class BrokerConfig(Part):
+class BrokerConfig(ConfigPart):
     """The keys before the first table."""
 
     listen: tuple[str, ...] = Field(

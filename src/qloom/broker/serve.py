@@ -19,7 +19,7 @@ from qloom.broker.api.reading import ReaderPool
 from qloom.broker.auth.callers import Authenticator
 from qloom.broker.auth.members import Members, kept_accounts, projects_of
 from qloom.broker.auth.munge import Munge
-from qloom.broker.auth.tokens import Tokens
+from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.clock import ServiceClock
 from qloom.broker.config import BrokerConfig, LimitsPart, MakeDevice, devices_of
 from qloom.broker.problems import Unavailable
@@ -175,7 +175,7 @@ def authenticator(config: BrokerConfig) -> Authenticator:
     methods = config.auth.methods
     return Authenticator(
         methods,
-        Tokens(config.tokens_path, config.store_path) if "token" in methods else None,
+        TokenFile(config.tokens_path, config.store_path) if "token" in methods else None,
         {name: part.members for name, part in config.projects_with({}).items()},
         config.auth.admins,
         Munge(socket=config.auth.munge_socket) if "munge" in methods else None,

@@ -48,7 +48,7 @@ def read_accounts(text: str) -> dict[str, Account]:
 
 
 @dataclass(frozen=True)
-class Holding:
+class JobHolding:
     """What a job holds, or one component of a het job."""
 
     job: str  # the whole job; of an array, the element
@@ -67,7 +67,7 @@ class Holding:
         return max(0, counts.get(gres, 0) - of_others)
 
 
-def read_holdings(text: str) -> list[Holding]:
+def read_holdings(text: str) -> list[JobHolding]:
     """What `squeue` prints if it is asked for `SHOWN`.
 
     Only fields that no user can write are read: names and comments of jobs could say anything.
@@ -77,7 +77,7 @@ def read_holdings(text: str) -> list[Holding]:
         job, uid, state, tres, leader, *_ = f"{line}|||||".split("|")
         if uid.isdigit():
             whole = leader if leader.isdigit() and int(leader) else job
-            found.append(Holding(whole, job, int(uid), state, tres))
+            found.append(JobHolding(whole, job, int(uid), state, tres))
     return found
 
 
@@ -113,12 +113,12 @@ class SlurmSite:
         hint = "open the session inside the job"
         raise Refused(f"Slurm job {job} does not run: it is {own[0].state}", hint=hint)
 
-    def has_ended(self, held: Sequence[Holding], device: str, *, alone: bool) -> bool:
+    def has_ended(self, held: Sequence[JobHolding], device: str, *, alone: bool) -> bool:
         """Whether Slurm shows the end of what held shares of a device, be it a job or a component."""
         ended = [part for part in held if part.state in ENDED]
         return bool(ended) and (len(ended) == len(held) or self.shares(ended, device, alone=alone) > 0)
 
-    def shares(self, held: Iterable[Holding], device: str, *, alone: bool) -> int:
+    def shares(self, held: Iterable[JobHolding], device: str, *, alone: bool) -> int:
         """How many shares of a device are among what is held; `alone` if the broker has no other device."""
         return sum(part.shares(self.gres, device, alone=alone) for part in held)
 
@@ -137,7 +137,7 @@ class SlurmSite:
                 found.append(f"QPU {device} offers {offered} shares, and Slurm counts {counted} of gres/{name}")
         return found
 
-    async def holdings(self, *jobs: str) -> list[Holding]:
+    async def holdings(self, *jobs: str) -> list[JobHolding]:
         """What jobs hold, by one call for all of them; those that Slurm has forgotten are left out."""
         return read_holdings(await self._ask("squeue", "-h", "-t", "all", "-j", ",".join(jobs), "-O", SHOWN))
 

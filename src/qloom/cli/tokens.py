@@ -14,7 +14,7 @@ from rich.console import Console
 from qloom.errors import InputError
 
 if TYPE_CHECKING:
-    from qloom.broker.auth.tokens import Tokens
+    from qloom.broker.auth.tokens import TokenFile
     from qloom.broker.config import BrokerConfig
 
 LONGEST_DAYS = 36500
@@ -126,10 +126,10 @@ def revoke(
             print(f"{one} revoked")
 
 
-def _tokens(settings: BrokerConfig) -> Tokens:
-    from qloom.broker.auth.tokens import Tokens
+def _tokens(settings: BrokerConfig) -> TokenFile:
+    from qloom.broker.auth.tokens import TokenFile
 
-    return Tokens(settings.tokens_path, settings.store_path)
+    return TokenFile(settings.tokens_path, settings.store_path)
 
 
 def _require_member(settings: BrokerConfig, user: str, project: str, other: str) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from qloom.broker.auth.munge import Munge, statement
-from qloom.broker.auth.tokens import Tokens
+from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.problems import Unauthenticated
 from qloom.broker.server.peers import PEER, Client, Proxies
 from qloom.broker.store.records import Caller
@@ -61,7 +61,7 @@ class Authenticator:
     """Tells who sent a request."""
 
     methods: Sequence[str] = ("token", "peer")
-    tokens: Tokens | None = None
+    tokens: TokenFile | None = None
     members: Members = field(default_factory=lambda: {"default": ("*",)})  # of each project
     admins: Sequence[str] = ()
     munge: Munge | None = None

@@ -55,7 +55,7 @@ class TokenEntry:
         )
 
 
-class Tokens:
+class TokenFile:
     """The file of tokens; it belongs to whoever `store` belongs to, or else the directory."""
 
     def __init__(self, path: Path, store: Path | None = None) -> None:

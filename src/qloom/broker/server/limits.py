@@ -75,7 +75,7 @@ class Slots:
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _WaitingBody:
     user: str
     size: int
     granted: asyncio.Future[None]
@@ -88,7 +88,7 @@ class ByteBudget:
         self._total, self._each = total, each
         self.used = 0
         self._of: dict[str, int] = {}
-        self._line: deque[_Waiting] = deque()
+        self._line: deque[_WaitingBody] = deque()
 
     @contextlib.asynccontextmanager
     async def reserved(self, user: str, size: int) -> AsyncIterator[None]:
@@ -100,7 +100,7 @@ class ByteBudget:
             self._release(user, size)
 
     async def _reserve(self, user: str, size: int) -> None:
-        waiting = _Waiting(user, size, asyncio.get_running_loop().create_future())
+        waiting = _WaitingBody(user, size, asyncio.get_running_loop().create_future())
         self._line.append(waiting)
         self._grant()
         try:
