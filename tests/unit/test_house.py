@@ -217,8 +217,6 @@ KNOWN: dict[Rule, dict[str, int]] = {
     shared_class_names: {
         "Device": 2,
         "EmulatedDevice": 2,
-        "Holding": 2,
-        "Tokens": 2,
     },
     module_cycles: {},
     package_cycles: {
