@@ -14,7 +14,7 @@ from qloom.journal.file import read_events
 from qloom.lab.advisor import FALLBACK
 from qloom.lab.advisor.slurm import NoAnswer
 from qloom.runs.plan import Plan
-from qloom.runs.submit import Submitted
+from qloom.runs.submit import SubmittedRun
 
 GUESS = """
 from qloom import call
@@ -131,7 +131,9 @@ def test_submit_takes_the_choice_of_auto(monkeypatch):
     plans = []
     monkeypatch.setattr("qloom.lab.advisor.slurm.read_queue", silent)
     monkeypatch.setattr(Plan, "check", lambda plan: None)  # there is no Slurm here
-    monkeypatch.setattr("qloom.runs.submit.submit", lambda plan, driver: plans.append(plan) or Submitted("run", "1"))
+    monkeypatch.setattr(
+        "qloom.runs.submit.submit", lambda plan, driver: plans.append(plan) or SubmittedRun("run", "1")
+    )
     told("submit", "phases", "--strategy", "auto", "--json")
     assert (plans[0].strategy, plans[0].advice["abstains"]) == (FALLBACK, "Slurm says nothing")
 
