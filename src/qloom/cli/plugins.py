@@ -24,7 +24,7 @@ def add_to(parent: typer.Typer) -> None:
 def plugins(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List strategies, worlds, kinds of device, policies and engines, with the package that each is from."""
+    """List strategies, worlds, devices, policies and engines."""
     rows = [
         {"kind": registry.kind, "name": entry.name, "from": entry.origin, "target": entry.target, "problem": problem}
         for registry in (STRATEGIES, WORLDS, DEVICES, POLICIES, ENGINES)
