@@ -34,7 +34,7 @@ from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.client.client import BrokerClient
 from qloom.broker.config import config_from
 from qloom.broker.serve import serve
-from qloom.device import Description, Status
+from qloom.device import Description, Outage, Status
 from qloom.model import Payload
 
 LIMIT_S = 600
@@ -55,6 +55,7 @@ class NoTime:
 
     def __init__(self, directory: Path) -> None:
         self.description = Description("q", "none", 1, ("nothing", "times"))
+        self.outages_s: tuple[Outage, ...] = ()
         self.taken = 0
         self.free_s = 0.0
         self.idle_s: list[float] = []

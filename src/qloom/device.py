@@ -1,7 +1,8 @@
-"""What a device is to the broker: a description, and a few calls that survive a restart of the broker.
+"""The port of a QPU, in every world and behind the broker: a description, and calls that survive a crash.
 
-The broker hands over a `token` of its own with each task and keeps the id that the device gives in return. After
-a crash it asks `find(token)`: only what the device says it does not have is started again.
+Whoever drives a device hands over a token with each task and keeps the id that the device gives in return. After a
+crash it calls `find(token)`: only a task that the device does not have is started again. What devices there are is in
+`qloom.devices`; nothing here knows them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from qloom.model import Payload
 
 STATES = ("idle", "busy", "calibration", "maintenance", "error", "offline")
 AVAILABLE = ("idle", "busy")
+FINAL = ("done", "failed", "cancelled")  # of a task
+Outage = tuple[float, float | None]  # from, until: seconds by the device's clock; None: no return is planned
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Description:
     name: str
     technology: str
     qubits: int  # the largest problem: variables, qubits or atoms
-    payloads: tuple[str, ...]  # of "qubo", "openqasm3", "pulser", "qrmi", "delay"
+    payloads: tuple[str, ...]  # of "qubo", "openqasm3", "pulser", "qrmi", "delay", "command"
     set_up_s: float = 0.0
     per_shot_s: float = 0.0
     lanes: int = 1  # tasks at once
@@ -56,9 +59,10 @@ class Status:
 
 
 class Device(Protocol):
-    """A QPU behind the broker."""
+    """A QPU: emulated, in a process, or a vendor's machine."""
 
     description: Description
+    outages_s: tuple[Outage, ...]  # that are planned
 
     def check(self, payload: Payload) -> None:
         """Raise `PayloadError` for a payload that this device cannot take, with both sizes if it is too large."""
@@ -85,7 +89,7 @@ class Device(Protocol):
         """
 
     async def result(self, id: str) -> Any:
-        """The answer of a task that is done: JSON-like data, or `JsonText`, which is passed on unread."""
+        """The answer of a task that is done: data, or `JsonText`, which is forwarded unread."""
 
     async def stop(self, id: str) -> None:
         """End a task that is no longer wanted. A task that is over is left as it is."""

@@ -298,3 +298,17 @@ class QuantumWork:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", f"{self.key}.{self.occurrence}")
+
+    def for_device(self) -> Payload:
+        """The payload as a device is given it: with the seed, and with the name by which its answer is recalled."""
+        asked = self.payload
+        options = {**asked.options, "seed": self.seed, "job": self.job, "work": self.id}
+        return Payload(
+            asked.kind, asked.body, asked.shots, asked.seconds, asked.device, asked.name, options, asked.facts
+        )
+
+
+def work_of(payload: Payload) -> QuantumWork:
+    """The work that a device was given a payload for; the inverse of `QuantumWork.for_device`."""
+    key, _, occurrence = str(payload.options["work"]).rpartition(".")
+    return QuantumWork(payload, payload.options["job"], key, int(occurrence), payload.options["seed"])

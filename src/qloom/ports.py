@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from qloom.device import Device
 from qloom.model import Need, QpuHold, QuantumWork, Task, Work
 
 PATIENCE_S = 5.0  # how long a job that waits in line keeps what it does not use, unless its strategy says otherwise
@@ -167,6 +168,9 @@ class Clock(Protocol):
     def sleep(self, seconds: float) -> Awaitable[None]:
         """Let time pass."""
 
+    def call_later(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
+        """Call `then` when the time is up, in its turn; returns a way to cancel."""
+
     def deadline(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
         """Call `then` when the time is up, after all else that is due at that instant; returns a way to cancel."""
 
@@ -241,7 +245,8 @@ class World(Protocol):
 
     clock: Clock
     node_names: Sequence[str]
-    devices: Sequence[Any]  # QPUs, as the broker drives them
+    devices: Sequence[Device]  # the QPUs
+    shares: Mapping[str, int]  # how many vQPUs each of them is divided into
 
     async def grant(self, request: Request) -> Lease | None:
         """Wait in line for a new lease, and until it is eligible; `None` if the request was withdrawn first."""

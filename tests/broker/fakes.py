@@ -57,6 +57,7 @@ class FakeDevice:
         self.cannot_tell = cannot_tell
         self.start_s = start_s
         self.now = state
+        self.outages_s = ()
         self.told: dict[str, None] = {}  # tasks that `wait` has told of
         self.closed = asyncio.Event()
 

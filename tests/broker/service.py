@@ -29,6 +29,7 @@ class DirectoryDevice:
         self.description = Description(values["name"], "directory", 8, ("test",), lanes=values.get("lanes", 1))
         self.directory = Path(values["directory"])
         self.directory.mkdir(exist_ok=True)
+        self.outages_s = ()
         self.told: dict[str, None] = {}  # tasks that `wait` has told of
         self.dies = values.get("dies")  # a file: while it is there, the process dies after handing over
 

@@ -259,7 +259,7 @@ def test_a_driver_that_there_is_not_is_refused():
 def test_a_device_that_is_too_small_says_both_sizes(world):
     site = Site(qpus=(Qpu(qubits=2),))
     (error,) = qloom.run(programs.source(programs.loop), world=world, site=site, in_memory=True).errors
-    assert "the QUBO has 3 variables, QPU qpu has 2 qubits" in error.message
+    assert "the QUBO has 3 variables, qpu takes up to 2" in error.message
     assert error.exit_code == 2
 
 

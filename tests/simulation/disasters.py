@@ -18,11 +18,12 @@ from qloom.broker.queue import events
 from qloom.broker.queue.core import QueueCore
 from qloom.broker.queue.state import KnownSession
 from qloom.broker.queue.task import QuantumTask
+from qloom.device import FINAL, Device, Status
 from qloom.errors import AllocationEnded, QuantumFailed
 from qloom.journal.events import Resumed, RunEnded, RunStarted
 from qloom.journal.file import Event
 from qloom.journal.results import ResultStore
-from qloom.model import QuantumWork
+from qloom.model import Payload
 from qloom.ports import Request
 from qloom.programs.load import Program
 from qloom.runs.assembly import Assembly
@@ -33,7 +34,7 @@ from qloom.views.forecast import learn
 from qloom.worlds.line import FifoLine
 from qloom.worlds.partitions import Partitions
 from qloom.worlds.virtual.loop import VirtualClock
-from qloom.worlds.virtual.world import VirtualDevice, VirtualWorld
+from qloom.worlds.virtual.world import VirtualWorld
 from tests.simulation import hosts
 from tests.simulation.harness import interpret
 from tests.simulation.mortal import Driver, MortalLoop, OwnJournal
@@ -160,7 +161,7 @@ class Disasters:
         shares = {qpu.name: qpu.shares for qpu in schedule.site.qpus}
         overheads = schedule.site.overheads
         self._line = FifoLine(Partitions(schedule.site.node_names, shares), clock, overheads.tick_s)
-        self._broker = InProcessBroker(self._devices, clock, overheads.queue_call_s)
+        self._broker = InProcessBroker(self._devices, shares, clock, overheads.queue_call_s)
         self._cores = hosts.Cores(self._line)
         self._drivers: dict[Driver, hosts.Host] = {}  # those that live
         self._dead: list[Driver] = []
@@ -295,44 +296,49 @@ def _pick(things: Sequence[T], whom: float) -> T:
 class Fragile:
     """A QPU that may fail while it executes."""
 
-    def __init__(self, device: VirtualDevice) -> None:
-        self.spec, self.outages_s, self.qubits = device.spec, device.outages_s, device.qubits
-        self.seconds = device.seconds
+    def __init__(self, device: Device) -> None:
+        self.description, self.outages_s = device.description, device.outages_s
+        self.check, self.seconds, self.set_up_key = device.check, device.seconds, device.set_up_key
+        self.find, self.result, self.state = device.find, device.result, device.state
+        self.tasks, self.stop, self.close = device.tasks, device.stop, device.close
         self._device = device
-        self._executing: list[asyncio.Future[Any]] = []
+        self._executing: dict[str, asyncio.Future[None]] = {}  # resolved when a task breaks
 
     def fail(self) -> int:
         """Fail what executes; returns how many tasks that are."""
-        hit = [running for running in self._executing if not running.done()]
-        for running in hit:
-            running.set_exception(QpuBroke("the QPU failed"))
+        hit = [broken for broken in self._executing.values() if not broken.done()]
+        for broken in hit:
+            broken.set_result(None)
         return len(hit)
 
-    async def run(self, work: QuantumWork) -> Any:
-        answer = asyncio.ensure_future(self._device.run(work))
-        outcome = asyncio.get_running_loop().create_future()
-        answer.add_done_callback(lambda done: _pass_on(done, outcome))
-        self._executing.append(outcome)
+    async def start(self, token: str, payload: Payload) -> str:
+        id = await self._device.start(token, payload)
+        self._executing[id] = asyncio.get_running_loop().create_future()
+        return id
+
+    async def wait(self, id: str) -> Status:
+        waiting, broken = asyncio.ensure_future(self._device.wait(id)), self._executing[id]
         try:
-            return await outcome
+            await asyncio.wait([waiting, broken], return_when=asyncio.FIRST_COMPLETED)
+            if not broken.done():
+                status = waiting.result()
+                if status.state in FINAL:
+                    del self._executing[id]
+                return status
+            await self._device.stop(id)
+            del self._executing[id]
+            raise QpuBroke("the QPU failed")
+        except asyncio.CancelledError:
+            del self._executing[id]
+            raise
         finally:
-            self._executing.remove(outcome)
-            answer.cancel()
-
-
-def _pass_on(done: asyncio.Future[Any], outcome: asyncio.Future[Any]) -> None:
-    if outcome.done() or done.cancelled():
-        return
-    if (error := done.exception()) is not None:
-        outcome.set_exception(error)
-    else:
-        outcome.set_result(done.result())
+            waiting.cancel()
 
 
 def _restart(broker: InProcessBroker) -> None:
     """A new queue core that takes up what the old one knew, as the service does with its store."""
     old = broker.core
-    broker.core = QueueCore([device.spec for device in broker.devices.values()])
+    broker.core = QueueCore(broker.specs)
     sessions = [KnownSession(session.requested, session.is_open) for session in old._sessions.values()]
     tasks = [
         QuantumTask(

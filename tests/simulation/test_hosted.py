@@ -51,7 +51,8 @@ def run_side_by_side(kinds: list[str], strategy: str, patience_s: float = hosts.
 
     async def main(clock: VirtualClock) -> list[Ended]:
         line = FifoLine(Partitions(SITE.node_names, {qpu.name: qpu.shares for qpu in SITE.qpus}), clock)
-        broker = InProcessBroker(VirtualWorld(SITE, clock).devices, clock)
+        qpus = VirtualWorld(SITE, clock)
+        broker = InProcessBroker(qpus.devices, qpus.shares, clock)
         cores = hosts.Cores(line)
         clock.explain_with(line.who_waits)
         ended = await asyncio.gather(

@@ -23,7 +23,8 @@ STEPS = [("quantum", 5.0), ("classical", [(5.0, 1)])]
 async def killed_at(at_s: float, clock: VirtualClock) -> None:
     """Kill a job that holds nodes and a QPU."""
     line = FifoLine(Partitions(SITE.node_names, {qpu.name: qpu.shares for qpu in SITE.qpus}), clock)
-    broker = InProcessBroker(VirtualWorld(SITE, clock).devices, clock)
+    qpus = VirtualWorld(SITE, clock)
+    broker = InProcessBroker(qpus.devices, qpus.shares, clock)
     driver = Driver(1, SITE, line, broker, clock)
     journal = OwnJournal(driver, clock)
     plan = Plan(Program("interpret", interpret), {"steps": STEPS}, "coschedule", world="virtual", site=SITE)

@@ -225,7 +225,6 @@ KNOWN: dict[Rule, dict[str, int]] = {
     untyped_ports: {
         "qloom.devices: _device": 1,
         "qloom.mpi: world": 2,
-        "qloom.ports: devices": 1,
         "qloom.programs: devices": 1,
     },
     tasks_without_owner: {

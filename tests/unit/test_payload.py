@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from qloom.errors import PayloadError
 from qloom.payloads.adapt import delay, qubo
-from qloom.worlds.execution import anneal
+from qloom.worlds.execution import solve
 
 BIASES = some.integers(-4, 4).map(float)
 PROBLEMS = some.dictionaries(some.tuples(some.sampled_from("abcd"), some.sampled_from("abcd")), BIASES, min_size=1)
@@ -65,12 +65,13 @@ def test_a_model_keeps_its_energies(problem, vartype):
 @given(PROBLEMS)
 def test_the_emulated_device_finds_the_best_of_small_problems(problem):
     assume(any(problem.values()))  # the sampler warns of a problem without any bias
-    body = qubo(problem).body
+    payload = qubo(problem, shots=50)
+    body = payload.body
     best = min(energy_of(body, sample) for sample in samples([variable for variable, _ in body["linear"]]))
-    answer = anneal(body, 50, seed=1)
+    answer = solve(payload, seed=1)
     assert answer.energy == pytest.approx(best)
     assert energy_of(body, answer.values) == pytest.approx(best)
-    assert answer == anneal(body, 50, seed=1), "the same seed, the same sample"
+    assert answer == solve(payload, seed=1), "the same seed, the same sample"
     assert all(type(bit) is int for bit in answer.values.values())
 
 

@@ -44,6 +44,10 @@ class ServiceClock:
         """Let time pass."""
         return asyncio.sleep(seconds)
 
+    def call_later(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
+        """Call `then` when the time is up; returns a way to cancel."""
+        return asyncio.get_running_loop().call_later(max(0.0, seconds), then).cancel
+
     def deadline(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
         """Call `then` when the time is up; returns a way to cancel."""
         return asyncio.get_running_loop().call_later(max(0.0, seconds), then).cancel

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from qloom.aio import finish
 from qloom.broker.port import Session
@@ -12,34 +12,13 @@ from qloom.broker.queue import events
 from qloom.broker.queue.core import QueueCore
 from qloom.broker.queue.promise import DeviceSpec
 from qloom.broker.queue.task import QuantumTask
+from qloom.device import FINAL, Device
 from qloom.errors import PayloadError, QuantumFailed
 from qloom.journal.event import Kept
 from qloom.journal.events import QuantumEnded, QuantumQueued, QuantumStarted
 from qloom.journal.file import Recorder
-from qloom.model import Payload, QpuHold, QuantumWork
+from qloom.model import QpuHold, QuantumWork
 from qloom.ports import Clock
-
-
-class Device(Protocol):
-    """A QPU as a world supplies it."""
-
-    @property
-    def spec(self) -> DeviceSpec:
-        """Its name, and what the queue promises of it."""
-
-    @property
-    def qubits(self) -> int:
-        """The largest problem that fits; 0: any."""
-
-    @property
-    def outages_s(self) -> Sequence[tuple[float, float | None]]:
-        """When it is away: from, until; None: no return is planned."""
-
-    def seconds(self, payload: Payload) -> float:
-        """How long a payload is expected to execute."""
-
-    async def run(self, work: QuantumWork) -> Any:
-        """Execute a payload. May be cancelled."""
 
 
 class LocalSession:
@@ -60,9 +39,13 @@ class LocalSession:
 class InProcessBroker:
     """One line per device, shared by all jobs of a world."""
 
-    def __init__(self, devices: Sequence[Device], clock: Clock, queue_call_s: float = 0.0) -> None:
-        self.core = QueueCore([device.spec for device in devices])
-        self.devices = {device.spec.name: device for device in devices}
+    def __init__(
+        self, devices: Sequence[Device], shares: Mapping[str, int], clock: Clock, queue_call_s: float = 0.0
+    ) -> None:
+        described = [device.description for device in devices]
+        self.specs = [DeviceSpec(device.name, shares[device.name], device.lanes) for device in described]
+        self.core = QueueCore(self.specs)
+        self.devices = {device.description.name: device for device in devices}
         self._clock = clock
         self._queue_call_s = queue_call_s
         self._opened: dict[str, asyncio.Future[None]] = {}
@@ -85,7 +68,8 @@ class InProcessBroker:
             return name
         if not self.devices:
             raise QuantumFailed("this site has no QPU", hint="add one with --qpu NAME:TECHNOLOGY")
-        able = [name for name, device in self.devices.items() if not 0 < device.qubits < variables] or self.devices
+        sizes = {name: device.description.qubits for name, device in self.devices.items()}
+        able = [name for name, qubits in sizes.items() if variables <= qubits] or self.devices
         return min(able, key=lambda device: (not self.core.is_up(device), self.core.backlog_s(device)))
 
     def expected_wait_s(self, name: str, session: str | None = None) -> float | None:
@@ -101,17 +85,16 @@ class InProcessBroker:
             hint = "use or_classical=, another device, or wait until it is back"
             raise QuantumFailed(f"QPU {name} is offline and no return is planned", hint=hint)
 
-    def _require_size(self, work: QuantumWork, name: str) -> None:
-        """Refuse a problem that does not fit the device, with both sizes."""
-        qubits, variables = self.devices[name].qubits, work.payload.variables
-        if 0 < qubits < variables:
-            hint = "use a larger device, or a smaller problem"
-            raise PayloadError(
-                f"the QUBO has {variables} variables, QPU {name} has {qubits} qubits", job=work.job, hint=hint
-            )
+    def _check(self, work: QuantumWork, name: str) -> None:
+        """Refuse what the device cannot take."""
+        try:
+            self.devices[name].check(work.payload)
+        except PayloadError as error:
+            error.job = work.job
+            raise
 
     async def _watch(self, device: Device) -> None:
-        name = device.spec.name
+        name = device.description.name
         for begin, until in device.outages_s:
             now_s = self._clock.now_us() / 1e6
             if until is not None and until <= now_s:
@@ -159,7 +142,7 @@ class InProcessBroker:
 
     async def run(self, work: QuantumWork, device: str, session: Session | None, recorder: Recorder) -> Any:
         """Queue a payload and wait for its answer; if the caller is cancelled, so is the task."""
-        self._require_size(work, device)
+        self._check(work, device)
         if self._queue_call_s:
             await self._clock.sleep(self._queue_call_s)
         if session is None:
@@ -192,7 +175,7 @@ class InProcessBroker:
         work, recorder, _session = self._works[task]
         recorder.record(QuantumStarted(work=work.id, device=device))
         self._handle(events.TaskAdvanced(task, "executing"))
-        return await self.devices[device].run(work)
+        return await _run_on_device(self.devices[device], task, work)
 
     def _finished(self, task: str, device: str, runner: asyncio.Task[Any]) -> None:
         del self._runners[task]
@@ -248,3 +231,18 @@ class InProcessBroker:
                     opened = self._opened.pop(session, None)
                     if opened is not None and not opened.done():
                         opened.set_result(None)
+
+
+async def _run_on_device(device: Device, token: str, work: QuantumWork) -> Any:
+    """One task on its device, from its start to its answer; if the caller is cancelled, it is stopped there."""
+    id = await device.start(token, work.for_device())
+    try:
+        while (status := await device.wait(id)).state not in FINAL:
+            pass
+    except asyncio.CancelledError:
+        await device.stop(id)
+        raise
+    if status.state != "done":
+        story = status.error or f"QPU {device.description.name}: the task was {status.state}"
+        raise QuantumFailed(story, job=work.job)
+    return await device.result(id)

@@ -26,7 +26,10 @@ def check_payload(description: Description, payload: Payload) -> None:
             (facts.duration_ns, description.max_duration_ns, "ns of pulses (max_duration_ns)"),
         ):
             if value > most:
-                raise PayloadError(f"the {what} has {_number(value)} {of}, {name} takes up to {most}")
+                raise PayloadError(
+                    f"the {what} has {_number(value)} {of}, {name} takes up to {most}",
+                    hint="use a larger device, or a smaller problem",
+                )
         if (expected := _answer_bytes(facts, payload.shots)) > description.max_answer_bytes:
             raise PayloadError(
                 f"the answer may have {_number(expected)} bytes, {name} gives up to {description.max_answer_bytes} "
@@ -65,8 +68,6 @@ def check_frame(description: Description, payload: Payload) -> None:
         raise PayloadError(f"seconds must be a number, not {type(seconds).__name__}")
     if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
         raise PayloadError(f"a task cannot take {seconds} seconds")
-    if payload.kind == "delay" and seconds is None:
-        raise PayloadError("a delay must say its seconds")
     if not isinstance(payload.options, dict):
         raise PayloadError(f"options must be a table, not {type(payload.options).__name__}")
 
@@ -79,15 +80,19 @@ def _check_shots(description: Description, shots: int) -> None:
 def seconds_of(description: Description, payload: Payload) -> float:
     """Set-up + circuits x shots x seconds per shot.
 
-    An emulated device takes as long as the payload says, if it says so. Nobody can tell a vendor's machine how long
-    to take, so there the payload's seconds mean nothing. A vendor's own payload has its own shots; if they cannot be
-    told, it takes as long as the longest that the device takes.
+    An emulated device takes as long as the payload says, if it says so. Nobody can make a vendor's machine take a
+    given time, so there the payload's seconds mean nothing. A vendor's own payload has its own shots; if they cannot
+    be read, it takes as long as the longest that the device takes.
     """
     if payload.seconds is not None and description.emulated:
         return float(payload.seconds)
-    facts = facts_of(payload)
-    shots = (facts.shots or description.max_shots) if payload.kind == "qrmi" else payload.shots
-    return description.set_up_s + facts.circuits * shots * description.per_shot_s
+    circuits, shots = 1, payload.shots
+    if payload.kind in ("openqasm3", "qrmi"):
+        facts = facts_of(payload)
+        circuits = facts.circuits
+        if payload.kind == "qrmi":
+            shots = facts.shots or description.max_shots
+    return description.set_up_s + circuits * shots * description.per_shot_s
 
 
 def set_up_key_of(payload: Payload) -> str | None:

@@ -1,82 +1,104 @@
-"""Emulated devices: tasks take as long as a technology would, while a process of its own computes the answer.
+"""The emulated device: tasks take as long as a technology would, by the clock that the device is given.
 
-A heavy or crashing solver never blocks or stops the broker. Tasks that come while the device calibrates, is drained
-or has no free lane wait in its own queue: none is lost. What it knows is gone with the broker's process: then
-`find` says None, and the broker starts the task again.
+One device for every world and for the broker: local and Slurm give it a real clock and solvers in processes, virtual
+time gives it a virtual clock and answers that are recalled or computed on the spot (`Answers`). Tasks that arrive
+while it calibrates, is drained or has no free lane wait in its queue: none is lost. What it knows is gone with its
+process: then `find` returns None, and whoever asks starts the task again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import functools
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qloom.device import STATES, Description, Status
+from qloom.device import FINAL, STATES, Description, Outage, Status
+from qloom.devices.answers import Answers
 from qloom.devices.check import check_payload, seconds_of, set_up_key_of
 from qloom.devices.child import ChildDied, OutOfCpuTime
-from qloom.devices.computing import Solvers
-from qloom.devices.faults import Faults
-from qloom.devices.windows import Window, left_s
+from qloom.devices.disruptions import DeviceFaults, Window, is_away, left_s
 from qloom.errors import InputError, QloomError, QuantumFailed, UnknownTask, Unreachable
-from qloom.model import JsonText, Payload
+from qloom.model import Payload
+from qloom.ports import Clock
 
-MEMORY_MIB = 4096  # of one solver
-LIMITS = ("qubits", "max_bits", "max_operations", "max_duration_ns", "max_answer_bytes")  # solvers hold to them too
-FINAL = ("done", "failed", "cancelled")
 KEPT = 1000  # tasks that are over, with their answers; the oldest are forgotten first
 KEPT_BYTES = 256 * 2**20  # of their answers
 BOOKED = 100_000  # tasks in the books
+NOTHING = Payload("delay", None)
+QUEUED, EXECUTING, CANCELLED = Status("vendor_queued"), Status("executing"), Status("cancelled", billed_s=0.0)
 
 
-@dataclass
-class _Task:
+class UnixClock:
+    """The time of day, for a device that serves nobody's run."""
+
+    def now_us(self) -> int:
+        """Microseconds since 1970."""
+        return time.time_ns() // 1000
+
+    def sleep(self, seconds: float) -> Awaitable[None]:
+        """Let time pass."""
+        return asyncio.sleep(seconds)
+
+    def call_later(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
+        """Call `then` when the time is up; returns a way to cancel."""
+        return asyncio.get_running_loop().call_later(seconds, then).cancel
+
+    deadline = call_later
+
+
+@dataclass(slots=True, eq=False)
+class EmulatedTask:
+    """A task that an emulated device was given."""
+
     id: str
     token: str
     payload: Payload
     fault: str | None
-    status: Status = field(default_factory=lambda: Status("vendor_queued"))
-    told: str = ""  # the last state that `wait` told
-    answer: JsonText | None = None
+    status: Status = QUEUED
+    told: str = ""  # the last state that `wait` returned
+    answer: Any = None
     fetched: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    running: asyncio.Task[None] | None = None
-    began_s: float = 0.0
+    began_us: int = 0
+    whole_s: float = 0.0  # what it takes by the time scale
+    cancel_timer: Callable[[], None] | None = None  # until its time is up
+    computing: asyncio.Future[Any] | None = None
 
 
 class EmulatedDevice:
-    """A device with a solver, a time scale, lanes, and states."""
+    """A device with a time scale, lanes, states and a queue, whose answers somebody else computes."""
 
     def __init__(
         self,
         description: Description,
-        solver: str,
+        answers: Answers,
+        clock: Clock,
         *,
+        outages_s: Sequence[Outage] = (),
         windows: Sequence[Window] = (),
-        faults: Faults | None = None,
-        solver_time_limit_s: float = 600.0,
-        memory_mib: int | None = MEMORY_MIB,
-        clock: Callable[[], float] = time.time,
+        faults: DeviceFaults | None = None,
     ) -> None:
         self.description = description
-        self._windows = tuple(windows)
-        self._faults = faults or Faults()
+        self.outages_s = tuple(outages_s)
+        self._answers = answers
         self._clock = clock
-        self._solvers = Solvers(solver, solver_time_limit_s, memory_mib)
-        self._tasks: dict[str, _Task] = {}
+        self._windows = tuple(windows)
+        self._faults = faults
+        self._tasks: dict[str, EmulatedTask] = {}
         self._tokens: dict[str, str] = {}
         self._attempts: dict[str, int] = {}
         self._over: deque[str] = deque()
         self._kept_bytes = 0
         self._books: dict[str, float] = {}
-        self._queue: deque[_Task] = deque()
-        self._busy: dict[str, None] = {}
+        self._queue: deque[EmulatedTask] = deque()
+        self._busy: dict[str, EmulatedTask] = {}
         self._last_set_up: str | None = None
         self._set_state = ""  # maintenance, error or offline; empty: none of them
-        self._timer: asyncio.TimerHandle | None = None
+        self._cancel_wake: Callable[[], None] | None = None  # at the end of a calibration
 
     # What can be asked at any time
 
@@ -94,9 +116,12 @@ class EmulatedDevice:
 
     async def state(self) -> str:
         """See `Device.state`."""
+        now_s = self._clock.now_us() / 1e6
         if self._set_state:
             return self._set_state
-        if left_s(self._windows, self._clock()) > 0:
+        if is_away(self.outages_s, now_s):
+            return "offline"
+        if left_s(self._windows, now_s) > 0:
             return "calibration"
         return "busy" if self._busy else "idle"
 
@@ -126,13 +151,10 @@ class EmulatedDevice:
         self.check(payload)
         if self._set_state in ("offline", "error"):
             raise Unreachable(f"{self.description.name} is in state {self._set_state}")
-        attempt = self._attempts.get(token, 0)
-        fault = self._faults.of(token, attempt)
-        if fault is not None:
-            self._attempts[token] = attempt + 1
+        fault = self._next_fault(token) if self._faults is not None else None
         if fault == "refuse":
             raise Unreachable(f"{self.description.name} does not answer")
-        task = _Task(f"{self.description.name}:{token}", token, payload, fault)
+        task = EmulatedTask(f"{self.description.name}:{token}", token, payload, fault)
         self._tasks[task.id] = task
         self._tokens[token] = task.id
         self._queue.append(task)
@@ -140,6 +162,14 @@ class EmulatedDevice:
         if fault == "lost":
             raise Unreachable(f"{self.description.name} did not answer in time")
         return task.id
+
+    def _next_fault(self, token: str) -> str | None:
+        assert self._faults is not None  # noqa: S101
+        attempt = self._attempts.get(token, 0)
+        fault = self._faults.of(token, attempt)
+        if fault is not None:
+            self._attempts[token] = attempt + 1
+        return fault
 
     async def find(self, token: str) -> str | None:
         """See `Device.find`."""
@@ -167,116 +197,118 @@ class EmulatedDevice:
         task = self._known(id)
         if task.status.state in FINAL:
             return
-        if task.running is None:
+        if id not in self._busy:
             self._queue.remove(task)
-            self._finish(task, Status("cancelled", billed_s=0.0))
-        else:
-            task.running.cancel()
-            await asyncio.gather(task.running, return_exceptions=True)
-            if task.status.state not in FINAL:  # cancelled before its first step
-                self._busy.pop(id, None)
-                self._finish(task, Status("cancelled", billed_s=0.0))
-                self._serve()
+            self._finish(task, CANCELLED)
+            return
+        if task.cancel_timer is not None:
+            task.cancel_timer()
+        if _drop(computing := task.computing) and computing is not None:
+            await asyncio.wait([computing])
+            _drop(computing)
+        if task.status.state not in FINAL:
+            self._leave(task, Status("cancelled", billed_s=self._elapsed_s(task)))
 
     async def close(self) -> None:
         """See `Device.close`. Here the tasks end too: they live in this process."""
         self._set_state = "offline"
-        if self._timer is not None:
-            self._timer.cancel()
-        running = [task.running for name in self._busy if (task := self._tasks[name]).running is not None]
-        for one in running:
-            one.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        await self._solvers.close()
+        if self._cancel_wake is not None:
+            self._cancel_wake()
+        for id in list(self._busy):
+            await self.stop(id)
+        await self._answers.close()
 
-    # The device's own queue
+    # The queue
 
     def _serve(self) -> None:
         """Start what can be started now; come back when a calibration ends."""
         while self._queue and not self._set_state and len(self._busy) < self.description.lanes:
-            away_s = left_s(self._windows, self._clock())
+            away_s = left_s(self._windows, self._clock.now_us() / 1e6) if self._windows else 0.0
             if away_s > 0:
-                if self._timer is not None:
-                    self._timer.cancel()
-                self._timer = asyncio.get_running_loop().call_later(away_s + 0.001, self._serve)
+                if self._cancel_wake is not None:
+                    self._cancel_wake()
+                self._cancel_wake = self._clock.call_later(away_s + 0.001, self._serve)
                 return
-            task = self._queue.popleft()
-            if self._takes_no_time(task):
-                task.answer = task.payload.text
-                self._finish(task, Status("done", billed_s=0.0))
-                continue
-            self._busy[task.id] = None
-            self._change(task, Status("preparing"))  # as soon as it is taken from the queue
-            task.running = asyncio.create_task(self._execute(task))
+            self._begin(self._queue.popleft())
 
-    def _takes_no_time(self, task: _Task) -> bool:
-        """A delay of zero seconds is over at once, for benchmarks: no timer, no process."""
-        return task.payload.kind == "delay" and task.payload.seconds == 0 and task.fault in (None, "lost")
+    def _begin(self, task: EmulatedTask) -> None:
+        payload = task.payload
+        self._busy[task.id] = task
+        task.began_us = self._clock.now_us()
+        task.whole_s = self._takes_s(payload)
+        self._change(task, EXECUTING)
+        task.computing = self._answers.begin(task.token, payload, crash=task.fault == "crash")
+        if task.computing is None and task.whole_s == 0 and task.fault in (None, "lost"):
+            del self._busy[task.id]
+            self._finish(task, self._outcome(task))  # no timer for what takes no time
+        else:
+            passing_s = task.whole_s / (2 if task.fault == "fail" else 1)
+            task.cancel_timer = self._clock.call_later(passing_s, functools.partial(self._time_is_up, task))
 
-    async def _execute(self, task: _Task) -> None:
-        loop = asyncio.get_running_loop()
-        task.began_s = loop.time()
-        whole_s = self.seconds(task.payload)
-        set_up_s = min(self.description.set_up_s, whole_s) if task.payload.kind != "delay" else 0.0
-        key = self.set_up_key(task.payload)
-        if self.description.set_up_shared and key is not None and key == self._last_set_up:
-            whole_s, set_up_s = whole_s - set_up_s, 0.0
+    def _takes_s(self, payload: Payload) -> float:
+        """How long a task takes if it begins now: a set-up that the one before it has paid is free."""
+        known_s = self._answers.seconds(payload)
+        whole_s = self.seconds(payload) if known_s is None else known_s
+        if not self.description.set_up_shared:
+            return whole_s
+        key, before = self.set_up_key(payload), self._last_set_up
         self._last_set_up = key
-        solving = None if task.payload.kind == "delay" else asyncio.create_task(self._solve(task))
-        status = Status("done", billed_s=whole_s)
+        return whole_s - min(self.description.set_up_s, whole_s) if key is not None and key == before else whole_s
+
+    def _time_is_up(self, task: EmulatedTask) -> None:
+        task.cancel_timer = None
+        if task.fault == "fail":
+            _drop(task.computing)
+            self._leave(task, Status("failed", self._elapsed_s(task), "the device failed (injected)", fault=True))
+        elif task.computing is None or task.computing.done():
+            self._leave(task, self._outcome(task))
+        else:
+            task.computing.add_done_callback(functools.partial(self._answer_late, task))
+
+    def _answer_late(self, task: EmulatedTask, computing: asyncio.Future[Any]) -> None:
+        if computing.cancelled():  # the task was stopped, and `stop` ends it
+            return
+        if task.payload.seconds is not None:  # the device takes as long as it says itself, but not less than it took
+            task.whole_s = self._elapsed_s(task)
+        self._leave(task, self._outcome(task))
+
+    def _outcome(self, task: EmulatedTask) -> Status:
+        """How a task ends whose time is up and whose answer is there, or can be computed at once."""
         try:
-            if set_up_s > 0:
-                self._change(task, Status("preparing"))
-                await asyncio.sleep(set_up_s)
-            self._change(task, Status("executing"))
-            await asyncio.sleep((whole_s - set_up_s) / (2 if task.fault == "fail" else 1))
-            if task.fault == "fail":
-                status = Status("failed", loop.time() - task.began_s, "the device failed (injected)", fault=True)
+            if task.computing is None:
+                task.answer = self._answers.compute(task.token, task.payload)
             else:
-                on_time = solving is None or solving.done()
-                task.answer = task.payload.text if solving is None else await solving
-                if not on_time and task.payload.seconds is not None:  # not as short as the user said
-                    status = Status("done", billed_s=loop.time() - task.began_s)
-        except asyncio.CancelledError:
-            status = Status("cancelled", billed_s=loop.time() - task.began_s)
+                task.answer = task.computing.result()
         except OutOfCpuTime as error:
-            status = Status("failed", loop.time() - task.began_s, f"{error.message} (solver_time_limit_s)")
+            return Status("failed", self._elapsed_s(task), f"{error.message} (solver_time_limit_s)")
         except ChildDied as error:
-            status = Status("failed", loop.time() - task.began_s, error.message, fault=True)
+            return Status("failed", self._elapsed_s(task), error.message, fault=True)
         except QloomError as error:
-            status = Status("failed", loop.time() - task.began_s, str(error))
-        finally:
-            if solving is not None and not solving.done():
-                solving.cancel()
-                await asyncio.gather(solving, return_exceptions=True)
-        self._busy.pop(task.id, None)
+            return Status("failed", self._elapsed_s(task), str(error))
+        except Exception as error:
+            return Status("failed", self._elapsed_s(task), f"QPU {self.description.name}: {error}")
+        return Status("done", billed_s=task.whole_s)
+
+    def _elapsed_s(self, task: EmulatedTask) -> float:
+        return (self._clock.now_us() - task.began_us) / 1e6
+
+    def _leave(self, task: EmulatedTask, status: Status) -> None:
+        """A task leaves its lane, and the next one gets it."""
+        del self._busy[task.id]
         self._finish(task, status)
         self._serve()
 
-    async def _solve(self, task: _Task) -> Any:
-        payload = task.payload
-        seed = payload.options.get("seed")
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            seed = int.from_bytes(hashlib.sha256(task.token.encode()).digest()[:4], "big")
-        request = {
-            "kind": payload.kind,
-            "shots": payload.shots,
-            "seed": seed,
-            "options": payload.options,
-            "limits": {name: getattr(self.description, name) for name in LIMITS},
-        }
-        return await self._solvers.solve(request, payload.text, crash=task.fault == "crash")
-
-    def _change(self, task: _Task, status: Status) -> None:
+    def _change(self, task: EmulatedTask, status: Status) -> None:
         task.status = status
         task.changed.set()
 
-    def _finish(self, task: _Task, status: Status) -> None:
+    def _finish(self, task: EmulatedTask, status: Status) -> None:
         self._change(task, status)
         self._books[task.id] = status.billed_s or 0.0
         self._over.append(task.id)
-        self._kept_bytes += len(task.answer or "")
-        task.payload = Payload(task.payload.kind, None)  # large ones are not kept
+        self._kept_bytes += _text_bytes(task)
+        task.payload = NOTHING  # large ones are not kept
+        task.computing = None
         while len(self._over) > KEPT or self._kept_bytes > KEPT_BYTES:
             old = self._tasks[self._over[0]]
             known = old.fetched or (old.status.state != "done" and old.told in FINAL)
@@ -285,12 +317,26 @@ class EmulatedDevice:
             self._over.popleft()
             del self._tasks[old.id]
             self._tokens.pop(old.token, None)
-            self._kept_bytes -= len(old.answer or "")
+            self._kept_bytes -= _text_bytes(old)
         while len(self._books) > BOOKED:
             del self._books[next(iter(self._books))]
 
-    def _known(self, id: str) -> _Task:
+    def _known(self, id: str) -> EmulatedTask:
         try:
             return self._tasks[id]
         except KeyError:
             raise UnknownTask(f"{self.description.name} has no task {id}") from None
+
+
+def _text_bytes(task: EmulatedTask) -> int:
+    return len(task.answer) if isinstance(task.answer, str) else 0
+
+
+def _drop(computing: asyncio.Future[Any] | None) -> bool:
+    """Give up an answer that nobody wants; whether somebody still works on it."""
+    if computing is None:
+        return False
+    if computing.done():
+        _ = computing.cancelled() or computing.exception()  # seen
+        return False
+    return computing.cancel()

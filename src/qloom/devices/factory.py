@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from qloom.device import Description, Device
+from qloom.devices.disruptions import DeviceFaults, window_from
 from qloom.devices.profiles import load_profile
 from qloom.devices.solvers import require
 from qloom.devices.technologies import technology
-from qloom.devices.windows import window_from
 from qloom.errors import InputError
 from qloom.plugins import Registry
 
@@ -87,6 +87,7 @@ WHOLE = ("qubits", "lanes", "max_shots", "max_bits", "max_operations", "max_dura
 NUMBERS = (*WHOLE, "set_up_s", "per_shot_s", "solver_time_limit_s", "poll_s", "call_s", "patience_s", "pause_s")
 ZERO_ALLOWED = ("set_up_s", "per_shot_s", "pause_s")
 TEXTS = ("name", "technology", "profile", "notes", "resource", "type", "tokens", "secrets", "module", "python", "log")
+LIMITS = ("qubits", "max_bits", "max_operations", "max_duration_ns", "max_answer_bytes")  # solvers keep them too
 YES_OR_NO = ("local_addressing", "set_up_shared", "acquire", "in_process", "vendor_queue", "can_stop")
 
 
@@ -147,8 +148,8 @@ def _description(config: Mapping[str, Any], technology_name: str, **given: Any) 
 
 def make_emulated(config: Mapping[str, Any]) -> Device:
     """A device that keeps a technology's time scale and has a solver of this machine compute its answers."""
-    from qloom.devices.emulated import MEMORY_MIB, EmulatedDevice
-    from qloom.devices.faults import Faults
+    from qloom.devices.answers import MEMORY_MIB, SolverAnswers
+    from qloom.devices.emulated import EmulatedDevice, UnixClock
 
     kind = str(config.get("kind", "annealing"))
     default, payloads = EMULATED[kind]
@@ -156,13 +157,18 @@ def make_emulated(config: Mapping[str, Any]) -> Device:
     calibration = config.get("calibration", ())
     if not isinstance(calibration, list | tuple):
         raise InputError(f"device {description.name}: calibration is a list of windows, not {calibration!r}")
+    answers = SolverAnswers(
+        kind,
+        {name: getattr(description, name) for name in LIMITS},
+        float(config.get("solver_time_limit_s", 600.0)),
+        int(config.get("memory_mib", MEMORY_MIB)),
+    )
     return EmulatedDevice(
         description,
-        kind,
+        answers,
+        UnixClock(),
         windows=[window_from(window) for window in calibration],
-        faults=_table(Faults, config.get("faults", {}), f"device {description.name}: faults"),
-        solver_time_limit_s=float(config.get("solver_time_limit_s", 600.0)),
-        memory_mib=int(config.get("memory_mib", MEMORY_MIB)),
+        faults=_table(DeviceFaults, config.get("faults", {}), f"device {description.name}: faults"),
     )
 
 
@@ -224,7 +230,7 @@ def make_process(config: Mapping[str, Any]) -> Device:
 
 
 def _in_process_of_its_own(twin: Device, config: Mapping[str, Any], inner: Mapping[str, Any]) -> Device:
-    from qloom.devices.emulated import MEMORY_MIB
+    from qloom.devices.answers import MEMORY_MIB
     from qloom.devices.process import ProcessDevice
 
     here = ("python", "environment", "log", "tries", "pause_s")

@@ -43,7 +43,7 @@ class ProcessDevice:
         if interpreter is None:
             raise InputError(f"{python} is no Python that can be run", hint="give the path of a venv's bin/python")
         self._twin = twin
-        self.description = twin.description
+        self.description, self.outages_s = twin.description, twin.outages_s
         self._call_s = call_s
         self._tries = tries
         self._pause_s = pause_s

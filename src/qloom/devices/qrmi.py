@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from qloom.device import Description, Status
+from qloom.device import Description, Outage, Status
 from qloom.devices.check import check_payload, seconds_of, set_up_key_of
 from qloom.devices.resource import open_resource, payload_of, qrmi_module, read_secrets, state_of
 from qloom.devices.tokens import TokenLog
@@ -52,6 +52,7 @@ class QrmiDevice:
         patience_s: float = 300.0,
     ) -> None:
         self.description = description
+        self.outages_s: tuple[Outage, ...] = ()  # QRMI announces none
         self._resource_id = resource
         self._type_name = type_name
         self._tokens_path = tokens

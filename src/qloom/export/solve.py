@@ -106,11 +106,10 @@ def read_payload(
 
 
 def _solved(sent: Payload, seed: int) -> Sample:
-    from qloom.worlds.execution import anneal
+    from qloom.worlds.execution import solve
 
-    if not sent.body["linear"]:
-        return Sample({}, 0.0)
-    return anneal(sent.body, sent.shots, seed)
+    solved: Sample = solve(sent, seed)
+    return solved
 
 
 def _seed_of(sent: Payload, seed: int, asked: Path | None) -> int:

@@ -113,6 +113,10 @@ class ReplayedClock:
         """Nothing waits by this clock."""
         raise NotImplementedError
 
+    def call_later(self, seconds: float, then: Callable[[], None]) -> Any:
+        """Nothing is called by it."""
+        raise NotImplementedError
+
     def deadline(self, seconds: float, then: Callable[[], None]) -> Any:
         """Nothing is due by it either."""
         raise NotImplementedError

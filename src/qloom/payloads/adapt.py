@@ -8,7 +8,8 @@ from numbers import Real
 from typing import Any
 
 from qloom.errors import PayloadError
-from qloom.model import Payload
+from qloom.model import Payload, PayloadFacts
+from qloom.payloads.qubo import best_sample, numbered
 
 HINT = "give a dimod BinaryQuadraticModel or a dictionary {(u, v): bias}"
 
@@ -42,7 +43,18 @@ def qubo(problem: Any, *, shots: int = 100, seconds: float | None = None, device
     biases = [entry[-1] for part in ("linear", "quadratic") for entry in body[part]]
     if not all(math.isfinite(bias) for bias in [*biases, body["offset"]]):
         raise PayloadError("a QUBO's biases must be finite numbers")
-    return Payload(kind="qubo", body=body, shots=shots, seconds=seconds, device=device, name="qubo")
+    facts = PayloadFacts(size=len(body["linear"]))  # all that a device of a job has to know; brokers read the rest
+    return Payload("qubo", body, shots, seconds, device, name="qubo", facts=facts)
+
+
+def wire_body(payload: Payload) -> Any:
+    """A body as solvers and brokers take it. JSON has no tuples, so a QUBO's variables are sent as numbers."""
+    return numbered(payload.body) if payload.kind == "qubo" else payload.value
+
+
+def program_answer(payload: Payload, answer: Any) -> Any:
+    """An answer as a program is given it: a `Sample` for a QUBO, and for any other payload what the solver found."""
+    return best_sample(payload.body, answer) if payload.kind == "qubo" else answer
 
 
 def _from_dictionary(problem: Mapping[Any, Any]) -> dict[str, Any]:

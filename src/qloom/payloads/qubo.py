@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qloom.errors import PayloadError
+from qloom.model import Sample
 
 HINT = 'a QUBO is {"linear": [[variable, bias], ...], "quadratic": [[u, v, bias], ...], "offset": 0.0}'
 
@@ -19,8 +21,12 @@ class Qubo:
 
     variables: list[Any]
     linear: list[float]
-    quadratic: dict[tuple[int, int], float]  # (smaller, larger) index, no zeros of the same pair twice
+    quadratic: dict[tuple[int, int], float]  # by indices, in the order in which a pair was first given; no pair twice
     offset: float
+
+    def couplings(self) -> dict[tuple[int, int], float]:
+        """The quadratic biases by (smaller, larger) index."""
+        return {(min(pair), max(pair)): bias for pair, bias in self.quadratic.items()}
 
     def energy(self, values: Sequence[int]) -> float:
         """Of one assignment."""
@@ -59,6 +65,33 @@ def read_qubo(body: Any) -> Qubo:
     return Qubo(variables, linear, quadratic, _number(body.get("offset", 0.0), "the offset"))
 
 
+def numbered(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A program's QUBO with its variables numbered: their labels are any Python values.
+
+    Samplers visit variables in the order of their labels or, if labels of several types have none, as the couplings
+    name them. Numbers are given in that order, so that a seed gives the same samples with and without them.
+    """
+    named = [end for u, v, _ in body["quadratic"] for end in (u, v)] + [variable for variable, _ in body["linear"]]
+    labels = list(dict.fromkeys(named))
+    with contextlib.suppress(TypeError):
+        labels = sorted(labels)
+    number = {variable: index for index, variable in enumerate(labels)}
+    return {
+        "linear": [[number[variable], bias] for variable, bias in body["linear"]],
+        "quadratic": [[number[u], number[v], bias] for u, v, bias in body["quadratic"]],
+        "offset": body["offset"],
+    }
+
+
+def best_sample(body: Mapping[str, Any], answer: Mapping[str, Any]) -> Sample:
+    """The best sample of an answer to the numbered QUBO, with a program's labels."""
+    values = (int(value) for _, value in answer["values"])
+    return Sample(
+        {variable: value for (variable, _), value in zip(body["linear"], values, strict=True)},
+        float(answer["energy"]),
+    )
+
+
 def _from_dimod(body: Mapping[str, Any]) -> Qubo:
     """What `dimod.BinaryQuadraticModel.to_serializable()` gives; spins s become bits x = (s + 1) / 2."""
     if body.get("use_bytes"):
@@ -91,7 +124,7 @@ def _from_dimod(body: Mapping[str, Any]) -> Qubo:
 def _couple(quadratic: dict[tuple[int, int], float], u: int, v: int, bias: float) -> None:
     if u == v:
         raise PayloadError("a quadratic bias needs two variables", hint="x * x is x: make it a linear bias")
-    pair = (min(u, v), max(u, v))
+    pair = (v, u) if (v, u) in quadratic else (u, v)
     quadratic[pair] = quadratic.get(pair, 0.0) + bias
 
 

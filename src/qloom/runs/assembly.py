@@ -122,7 +122,7 @@ async def assemble(
     Without a `broker`, the devices of the world get one in this process; a call to it takes `queue_call_s`.
     """
     if broker is None:
-        broker = InProcessBroker(world.devices, world.clock, queue_call_s)
+        broker = InProcessBroker(world.devices, world.shares, world.clock, queue_call_s)
     assembly = Assembly(world, broker, journal, past, directory=directory, output=output)
     try:
         yield assembly

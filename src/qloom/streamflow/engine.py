@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from qloom.broker.port import BrokerPort, Session
@@ -173,6 +174,7 @@ class _Replayed(World):
     """A world that runs nothing: whatever is asked of it, the workflow has left out."""
 
     devices = ()
+    shares = MappingProxyType[str, int]({})
 
     def __init__(self, clock: Clock, node_names: Sequence[str]) -> None:
         self.clock = clock

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pickle
 import types
-from collections.abc import Mapping
 from typing import Any
 
+from qloom.devices import solvers
+from qloom.devices.solvers import SOLVERS
 from qloom.model import CommandResult, Payload, Sample, Task, TaskFunction
+from qloom.payloads.adapt import program_answer, wire_body
 from qloom.shared import Shared
 
 _IMMUTABLE = (type(None), bool, int, float, str, bytes)
@@ -51,22 +53,19 @@ def _dumps(value: Any) -> bytes:
 
 
 def solve(payload: Payload, seed: int) -> Any:
-    """The answer of an emulated device: the best sample of simulated annealing, or nothing for a delay."""
+    """The answer of an emulated device, computed in this process; a delay is answered by its body."""
     if payload.kind == "delay":
-        return payload.body
+        return payload.value
     if payload.kind == "command":
         return CommandResult(0, "", "")
-    return anneal(payload.body, payload.shots, seed)
-
-
-def anneal(body: Mapping[str, Any], shots: int, seed: int) -> Sample:
-    """Simulated annealing of a QUBO; the same seed gives the same sample."""
-    import dimod
-    from dwave.samplers import SimulatedAnnealingSampler
-
-    linear = dict(body["linear"])
-    quadratic = {(u, v): bias for u, v, bias in body["quadratic"]}
-    model = dimod.BinaryQuadraticModel(linear, quadratic, body["offset"], "BINARY")
-    sampler: Any = SimulatedAnnealingSampler
-    best = sampler().sample(model, num_reads=shots, seed=seed).first
-    return Sample({variable: int(best.sample[variable]) for variable in linear}, float(best.energy))
+    body = wire_body(payload)
+    if payload.kind == "qubo" and not body["linear"]:
+        return Sample({}, float(body["offset"]))
+    request = {
+        "kind": payload.kind,
+        "body": body,
+        "shots": payload.shots,
+        "seed": seed,
+        "options": payload.options,
+    }
+    return program_answer(payload, solvers.solve(SOLVERS[payload.kind], request))

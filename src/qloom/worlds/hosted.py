@@ -68,7 +68,8 @@ class HostedWorld(World):
         whole: bool = False,
         once: bool = False,
     ) -> None:
-        self.clock, self.node_names, self.devices = world.clock, world.node_names, world.devices
+        self.clock, self.node_names = world.clock, world.node_names
+        self.devices, self.shares = world.devices, world.shares
         self._world = world
         self._lender = Lender(own, hold)
         self._own = own

@@ -34,6 +34,10 @@ class RealClock:
         """Let time pass."""
         await asyncio.sleep(seconds)
 
+    def call_later(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
+        """Call `then` when the time is up."""
+        return asyncio.get_running_loop().call_later(max(0.0, seconds), then).cancel
+
     def deadline(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
         """Call `then` when the time is up."""
         return asyncio.get_running_loop().call_later(seconds, then).cancel

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 from qloom.device import Description
-from qloom.devices.emulated import EmulatedDevice
+from qloom.devices.answers import SolverAnswers
+from qloom.devices.emulated import EmulatedDevice, UnixClock
 from qloom.model import Payload, json_text
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -33,7 +34,8 @@ def delays(**options):
     description = Description("test", "annealer", 100, ("qubo", "delay"), set_up_s=0.02, per_shot_s=1e-4)
     lanes = options.pop("lanes", 1)
     changed = {"lanes": lanes, "set_up_shared": options.pop("set_up_shared", False)}
-    return EmulatedDevice(Description(**{**vars(description), **changed}), "annealing", **options)
+    answers = SolverAnswers("annealing", {}, 600.0, None)
+    return EmulatedDevice(Description(**{**vars(description), **changed}), answers, UnixClock(), **options)
 
 
 def delay(seconds=0.05):

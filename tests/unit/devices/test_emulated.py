@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -13,13 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from qloom.devices.disruptions import DeviceFaults, Window, left_s, window_from
 from qloom.devices.factory import make_device
-from qloom.devices.faults import Faults
-from qloom.devices.solvers import solve
-from qloom.devices.windows import Window, left_s, window_from
 from qloom.errors import InputError, QuantumFailed, UnknownTask, Unreachable
-from qloom.model import Payload
-from qloom.worlds.execution import anneal
+from qloom.model import Payload, Sample
+from qloom.payloads.adapt import qubo
+from qloom.worlds.execution import solve as solve_inline
 from tests.unit.devices.examples import BELL, QUBO, answer_of, delay, delays, finish, gone, sequence
 
 
@@ -33,7 +34,7 @@ def test_a_token_starts_one_task_and_states_come_in_order():
         assert await device.find("one") == id
         assert await device.find("two") is None
         states, status = await finish(device, id)
-        assert [state for state in states if state != "vendor_queued"] == ["preparing", "executing", "done"]
+        assert [state for state in states if state != "vendor_queued"] == ["executing", "done"]
         assert time.monotonic() - before >= 0.1
         assert status.billed_s == pytest.approx(0.1) == device.seconds(payload)
         assert await device.tasks() == {id: status.billed_s}
@@ -48,13 +49,23 @@ def test_a_token_starts_one_task_and_states_come_in_order():
     json.dumps(answer)
 
 
-def test_annealing_gives_what_the_worlds_give():
-    body = {"linear": [[i, -1.0] for i in range(12)], "offset": 0.0,
-            "quadratic": [[i, j, 1.5] for i in range(12) for j in range(i) if (i * j) % 3 == 0]}  # fmt: skip
-    sample = anneal(body, 20, 99)
-    answer = solve("annealing", {"kind": "qubo", "body": body, "shots": 20, "seed": 99, "options": {}})
-    assert dict(answer["values"]) == sample.values
-    assert answer["energy"] == pytest.approx(sample.energy)
+def test_a_seed_gives_the_samples_of_dimod_whatever_the_labels():
+    dimod, samplers = pytest.importorskip("dimod"), pytest.importorskip("dwave.samplers")
+    draw = random.Random(7)
+    for number in range(60):
+        labels = [(place, "x") if number % 3 == 0 and place % 2 else f"v{place}" for place in range(9)]
+        draw.shuffle(labels)
+        problem = {(label, label): draw.choice([-1, 1, 2.5]) for label in labels}
+        problem |= {
+            pair: draw.choice([-1, 0.5, 2]) for pair in itertools.permutations(labels, 2) if draw.random() < 0.3
+        }
+        payload, seed = qubo(problem, shots=draw.choice([1, 20])), draw.randrange(16**7)
+        quadratic = {(u, v): bias for u, v, bias in payload.body["quadratic"]}
+        model = dimod.BinaryQuadraticModel(dict(payload.body["linear"]), quadratic, 0.0, "BINARY")
+        first = samplers.SimulatedAnnealingSampler().sample(model, num_reads=payload.shots, seed=seed).first
+        assert solve_inline(payload, seed) == Sample(
+            {label: int(first.sample[label]) for label in labels}, first.energy
+        )
 
 
 def test_lanes_queue_and_tasks_in_it_can_be_stopped():
@@ -123,7 +134,8 @@ def test_a_solver_that_crashes_is_the_devices_fault_and_one_that_takes_too_long_
 
 BROKER = """
 import asyncio, sys
-from qloom.model import Payload
+from qloom.model import Payload, Sample
+from qloom.payloads.adapt import qubo
 from qloom.devices.factory import make_device
 
 async def go():
@@ -217,19 +229,19 @@ def test_windows_come_again_and_run_into_each_other():
 
 
 def test_faults_are_the_same_for_the_same_seed():
-    faults = Faults({"fail": 0.2, "refuse": 0.1}, seed=5)
+    faults = DeviceFaults({"fail": 0.2, "refuse": 0.1}, seed=5)
     drawn = [faults.of(str(i), 0) for i in range(1000)]
-    assert drawn == [Faults({"fail": 0.2, "refuse": 0.1}, seed=5).of(str(i), 0) for i in range(1000)]
+    assert drawn == [DeviceFaults({"fail": 0.2, "refuse": 0.1}, seed=5).of(str(i), 0) for i in range(1000)]
     assert 150 < drawn.count("fail") < 250
     assert 60 < drawn.count("refuse") < 140
     for wrong in ({"rates": {"melt": 0.1}}, {"rates": {"fail": 1.2}}):
         with pytest.raises(InputError):
-            Faults(**wrong)
+            DeviceFaults(**wrong)
 
 
 def test_each_fault_looks_as_it_would():
     async def go():
-        device = delays(faults=Faults(script={"r": "refuse", "l": "lost", "f": "fail"}))
+        device = delays(faults=DeviceFaults(script={"r": "refuse", "l": "lost", "f": "fail"}))
         with pytest.raises(Unreachable):
             await device.start("r", delay(0))
         assert await device.find("r") is None

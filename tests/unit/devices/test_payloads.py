@@ -35,7 +35,6 @@ REFUSED = [
     (Payload("qubo", QUBO, shots=0), "shots must be"),
     (Payload("qubo", QUBO, shots=10**9), "1000000000 shots, small takes up to 100000"),
     (Payload("qubo", QUBO, seconds=float("inf")), "cannot take inf seconds"),
-    (Payload("delay", None), "must say its seconds"),
     (Payload("openqasm3", BELL.replace("[2]", "[3]")), "the circuit has 3 qubits, small takes up to 2"),
     (Payload("openqasm3", "OPENQASM 2.0; qreg q[2];"), "OpenQASM 2, not 3"),
     (Payload("openqasm3", "h q;"), "does not begin with OPENQASM 3.0;"),

@@ -20,7 +20,8 @@ from qloom.broker.port import Session
 from qloom.errors import PayloadError, QloomError, QuantumFailed
 from qloom.journal.events import QuantumEnded, QuantumQueued, QuantumStarted
 from qloom.journal.file import Recorder
-from qloom.model import QpuHold, QuantumWork, Sample
+from qloom.model import QpuHold, QuantumWork
+from qloom.payloads.adapt import program_answer, wire_body
 
 REFRESH_S = 2.0  # how old the picture of the devices may be
 KEEP_S = 30.0  # how often the broker hears that a session is still wanted
@@ -193,7 +194,7 @@ class RemoteBroker:
             view = await self._client.wait_begun(id)
             if view["executing_us"] is not None:
                 recorder.record(QuantumStarted(work=work.id, device=device))
-            result = _answer(work, await self._client.result(id))
+            result = program_answer(work.payload, await self._client.result(id))
         except QloomError as error:
             recorder.record(QuantumEnded(work=work.id, device=device, state="failed", error=str(error)))
             raise
@@ -226,21 +227,15 @@ class RemoteBroker:
 
 
 def _form(work: QuantumWork, device: View) -> View:
-    """A payload as the broker takes it. JSON has no tuples, so a QUBO's variables are sent as numbers."""
-    payload, body = work.payload, work.payload.body
+    """A payload as the broker takes it."""
+    payload = work.payload
     if payload.kind == "command":
         raise PayloadError(
             "a quantum command talks to a device itself, so it cannot pass through a broker",
             job=work.job,
             hint="run this job file without --broker, and without $QLOOM_BROKER",
         )
-    if payload.kind == "qubo":
-        number = {variable: index for index, (variable, _) in enumerate(body["linear"])}
-        body = {
-            "linear": [[number[variable], bias] for variable, bias in body["linear"]],
-            "quadratic": [[number[u], number[v], bias] for u, v, bias in body["quadratic"]],
-            "offset": body["offset"],
-        }
+    body = wire_body(payload)
     form = {"kind": payload.kind, "body": body, "shots": payload.shots, "name": payload.name}
     try:
         json.dumps(body, allow_nan=False)
@@ -249,12 +244,3 @@ def _form(work: QuantumWork, device: View) -> View:
     if device["emulated"]:  # the same seed gives the same answer in any world
         form |= {"seconds": payload.seconds, "options": {"seed": work.seed}}
     return form
-
-
-def _answer(work: QuantumWork, result: Any) -> Any:
-    """What the program is given: a `Sample` for a QUBO."""
-    if work.payload.kind != "qubo":
-        return result
-    variables = [variable for variable, _ in work.payload.body["linear"]]
-    values = dict(zip(variables, (int(value) for _, value in result["values"]), strict=True))
-    return Sample(values, float(result["energy"]))

@@ -17,6 +17,9 @@ NEEDS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
+SOLVERS = {"qubo": "annealing", "openqasm3": "qaoa", "pulser": "pulser"}  # for a payload that may run on any
+
+
 def require(solver: str) -> None:
     """Raise `InputError` if what this solver needs is not installed here."""
     modules, extra = NEEDS[solver]

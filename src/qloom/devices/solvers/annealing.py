@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from qloom.devices.solvers import seed_of
@@ -18,10 +19,13 @@ def solve(request: dict[str, Any]) -> dict[str, Any]:
     from dwave.samplers import SimulatedAnnealingSampler
 
     problem = read_qubo(request["body"])
-    names = range(len(problem.variables))
-    model = dimod.BinaryQuadraticModel(dict(enumerate(problem.linear)), problem.quadratic, problem.offset, "BINARY")
+    names = _names(problem.variables)
+    linear = dict(zip(names, problem.linear, strict=True))
+    quadratic = {(names[u], names[v]): bias for (u, v), bias in problem.quadratic.items()}
+    model = dimod.BinaryQuadraticModel(linear, quadratic, problem.offset, "BINARY")
     sampler: Any = SimulatedAnnealingSampler
     found = sampler().sample(model, num_reads=request["shots"], seed=seed_of(request))
+    first = [int(found.first.sample[name]) for name in names]
     best = found.aggregate().record  # as arrays: shots x variables of Python objects may be gigabytes
     order = np.argsort(best.energy, kind="stable")[:MOST_SAMPLES]
     columns = [found.variables.index(name) for name in names]
@@ -29,4 +33,11 @@ def solve(request: dict[str, Any]) -> dict[str, Any]:
         ([int(value) for value in best.sample[row][columns]], float(best.energy[row]), int(best.num_occurrences[row]))
         for row in order
     ]
+    rows.sort(key=lambda row: row[0] != first)  # of samples with equal energy, the one that dimod calls the first
     return samples(problem, rows, shots=request["shots"])
+
+
+def _names(labels: list[Any]) -> Sequence[Any]:
+    """Labels under which dimod knows the variables: their order decides which samples a seed gives."""
+    plain = all(type(label) is int for label in labels) or all(type(label) is str for label in labels)
+    return labels if plain else range(len(labels))

@@ -38,7 +38,7 @@ def _all_assignments(problem: Qubo) -> list[int]:
     energies: NDArray[np.float64] = np.zeros(1)
     count = len(problem.variables)
     couplings = np.zeros((count, count))
-    for (u, v), bias in problem.quadratic.items():
+    for (u, v), bias in problem.couplings().items():
         couplings[v, u] = bias  # u < v: what v adds if u is set too
     for variable, bias in enumerate(problem.linear):
         added = np.zeros(1)
@@ -59,7 +59,7 @@ def _integer_program(problem: Qubo, time_limit_s: float) -> list[int]:
     count = len(problem.variables)
     cliques = _cliques(problem)
     never = {pair for clique in cliques for pair in itertools.combinations(clique, 2)}
-    pairs = [(pair, bias) for pair, bias in problem.quadratic.items() if bias and pair not in never]
+    pairs = [(pair, bias) for pair, bias in problem.couplings().items() if bias and pair not in never]
     costs = np.concatenate([problem.linear, [bias for _, bias in pairs]])
     entries = [(row, variable, 1.0) for row, clique in enumerate(cliques) for variable in clique]
     upper = [1.0] * len(cliques)

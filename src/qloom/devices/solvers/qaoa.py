@@ -50,7 +50,7 @@ def qaoa_circuit(problem: Qubo, layers: int) -> Any:
     for (u, v), bias in problem.quadratic.items():
         fields[u] -= bias / 4
         fields[v] -= bias / 4
-    couplings = {pair: bias / 4 for pair, bias in problem.quadratic.items()}
+    couplings = {pair: bias / 4 for pair, bias in problem.couplings().items()}
     typical = math.sqrt(sum(value**2 for value in [*fields, *couplings.values()]) / count) or 1.0
     circuit = qiskit.QuantumCircuit(count)
     circuit.h(range(count))

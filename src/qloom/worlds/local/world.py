@@ -13,8 +13,8 @@ from qloom.model import Task, Work
 from qloom.mpi.launch import mpiexec, require_mpi, run_ranks
 from qloom.ports import Lease, Ran, Request, World
 from qloom.site import Site
+from qloom.worlds.answers import WorkerAnswers, emulate
 from qloom.worlds.checks import check_task
-from qloom.worlds.emulated import EmulatedDevice
 from qloom.worlds.line import FifoLine
 from qloom.worlds.partitions import Partitions, lease_of
 from qloom.worlds.process import WorkerDied
@@ -35,10 +35,9 @@ class LocalWorld(World):
     def __post_init__(self) -> None:
         self.node_names = self.site.node_names
         self.workers = LocalWorkers(self.clock, self.worker_set_up, self.logs, self.record)
-        self.devices = [EmulatedDevice(qpu, self.clock, self.workers.get) for qpu in self.site.qpus]
-        self._line = FifoLine(
-            Partitions(self.node_names, {qpu.name: qpu.shares for qpu in self.site.qpus}), self.clock
-        )
+        self.devices = [emulate(qpu, self.clock, WorkerAnswers(qpu, self.workers.get)) for qpu in self.site.qpus]
+        self.shares = {qpu.name: qpu.shares for qpu in self.site.qpus}
+        self._line = FifoLine(Partitions(self.node_names, self.shares), self.clock)
 
     async def grant(self, request: Request) -> Lease | None:
         """Wait in line for a new lease; workers start while the job gets going."""
@@ -104,5 +103,7 @@ class LocalWorld(World):
         """Local slots end with the process: nothing can be leaked past it."""
 
     async def close(self) -> None:
-        """End all workers."""
+        """End all workers and solvers."""
+        for device in self.devices:
+            await device.close()
         self.workers.close()

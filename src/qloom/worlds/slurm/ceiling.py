@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from qloom.aio import TaskScope
+from qloom.device import FINAL, Device, Status
 from qloom.errors import AllocationEnded
-from qloom.model import QuantumWork
+from qloom.model import Payload
 from qloom.ports import Clock
 from qloom.site import Slurm
-from qloom.worlds.emulated import EmulatedDevice
 from qloom.worlds.slurm.ends import RESUME
 
 
@@ -102,22 +102,43 @@ class Ceilings:
 class CountedDevice:
     """A device whose executions count against a ceiling, unless their job `holds` it: then that counts."""
 
-    executing = 0  # tasks at this moment
-
-    def __init__(self, device: EmulatedDevice, ceilings: Ceilings, holds: Callable[[str], bool]) -> None:
-        self.spec, self.qubits, self.outages_s = device.spec, device.qubits, device.outages_s
-        self.seconds = device.seconds
+    def __init__(self, device: Device, ceilings: Ceilings, holds: Callable[[str], bool]) -> None:
+        self.description, self.outages_s = device.description, device.outages_s
+        self.check, self.seconds, self.set_up_key = device.check, device.seconds, device.set_up_key
+        self.find, self.result, self.state = device.find, device.result, device.state
+        self.tasks, self.close = device.tasks, device.close
         self._device = device
         self._ceilings = ceilings
         self._holds = holds
+        self._counted: dict[str, float] = {}  # task that is not over -> QPUs that it counts for
 
-    async def run(self, work: QuantumWork) -> Any:
-        """Execute a payload."""
-        qpus = 0.0 if self._holds(work.job) else 1.0
+    def is_executing(self) -> bool:
+        """Whether the device has a task that is not over."""
+        return bool(self._counted)
+
+    async def start(self, token: str, payload: Payload) -> str:
+        """Hand a task over, if there is room under the ceilings."""
+        self._ceilings.require_room()
+        id = await self._device.start(token, payload)
+        qpus = self._counted[id] = 0.0 if self._holds(payload.options["job"]) else 1.0
         self._ceilings.qpus.change(qpus)
-        self.executing += 1
+        return id
+
+    async def wait(self, id: str) -> Status:
+        """Wait for a task; one that is on the device when a ceiling is reached is stopped."""
         try:
-            return await self._ceilings.while_there_is_room(lambda: self._device.run(work))
-        finally:
-            self.executing -= 1
-            self._ceilings.qpus.change(-qpus)
+            status: Status = await self._ceilings.while_there_is_room(lambda: self._device.wait(id))
+        except AllocationEnded:
+            await self.stop(id)
+            raise
+        if status.state in FINAL:
+            self._uncount(id)
+        return status
+
+    async def stop(self, id: str) -> None:
+        """End a task."""
+        await self._device.stop(id)
+        self._uncount(id)
+
+    def _uncount(self, id: str) -> None:
+        self._ceilings.qpus.change(-self._counted.pop(id, 0.0))

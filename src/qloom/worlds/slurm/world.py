@@ -26,8 +26,8 @@ from qloom.slurm.endings import cancel, complete, finish, how_it_ended
 from qloom.slurm.facts import ClusterFacts
 from qloom.slurm.squeue import QueuedJob
 from qloom.slurm.tags import Tag
+from qloom.worlds.answers import WorkerAnswers, emulate
 from qloom.worlds.checks import check_task
-from qloom.worlds.emulated import EmulatedDevice
 from qloom.worlds.realtime import RealClock
 from qloom.worlds.slurm.ceiling import Ceilings, CountedDevice
 from qloom.worlds.slurm.driver_job import DRIVER, DriverJob
@@ -77,8 +77,10 @@ class SlurmWorld(World):
             *(self.client, self._held, self._workers, set_up, logs, slurm.python),
             *(self._record_change, self._report_taken),
         )
-        emulated = [EmulatedDevice(qpu, self.clock, self._local.get) for qpu in qpus]
-        self.devices = [CountedDevice(device, self._ceilings, self._held.has_qpu) for device in emulated]
+        emulated = [emulate(qpu, self.clock, WorkerAnswers(qpu, self._local.get)) for qpu in qpus]
+        self._counted = [CountedDevice(device, self._ceilings, self._held.has_qpu) for device in emulated]
+        self.devices = self._counted
+        self.shares = {qpu.name: qpu.shares for qpu in qpus}
         self._leaked = False
         away = None if slurm.licences else partial(self.client.is_away, slurm.quantum_partition)
         self._watch = QueueWatch(self.client, slurm.poll_s, self._requests, self._held, self._record_change, away)
@@ -240,7 +242,7 @@ class SlurmWorld(World):
 
     def executes_quantum(self) -> bool:
         """Whether a QPU of the driver's own executes a task; one of a broker outlives the driver."""
-        return any(device.executing for device in self.devices)
+        return any(device.is_executing() for device in self._counted)
 
     def nodes_are_short(self) -> bool:
         """Whether another job of this run waits for nodes, other than for spare work."""
@@ -281,6 +283,8 @@ class SlurmWorld(World):
         self._held.clear()
         await self._watch.release_strays()
         await self._scope.aclose()
+        for device in self.devices:
+            await device.close()
         self._local.close()
         self.client.close()
         if self.client.calls:

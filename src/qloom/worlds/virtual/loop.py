@@ -242,6 +242,11 @@ class VirtualClock:
         loop.now_us = at_us
         return True
 
+    def call_later(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
+        """Call `then` when the time is up."""
+        loop = self._loop
+        return loop.call_at_us(loop.now_us + max(0, round(seconds * 1e6)), then).cancel
+
     def deadline(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
         """Call `then` when the time is up, after all else that is due at that instant."""
         loop = self._loop

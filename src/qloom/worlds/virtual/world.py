@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qloom.broker.queue.promise import DeviceSpec
-from qloom.devices.technologies import technology
 from qloom.errors import AllocationEnded, JobError, NodeLost, QuantumFailed, TaskFailed
 from qloom.journal.content import digest
-from qloom.model import Payload, QuantumWork, Task, Work
+from qloom.model import Payload, QuantumWork, Task, Work, work_of
 from qloom.ports import Durations, Lease, Ran, Request, World
-from qloom.site import Qpu, Site
+from qloom.site import Site
+from qloom.worlds.answers import emulate
 from qloom.worlds.checks import check_task
 from qloom.worlds.execution import compute_inline, solve
 from qloom.worlds.line import FifoLine, WorldLine
@@ -47,11 +46,13 @@ class VirtualWorld(World):
 
     def __post_init__(self) -> None:
         self.node_names = self.site.node_names
-        self.devices = [VirtualDevice(qpu, self) for qpu in self.site.qpus]
-        shares = {qpu.name: qpu.shares for qpu in self.site.qpus}
+        self.devices = [
+            emulate(qpu, self.clock, VirtualAnswers(qpu.name, self.profile, self.faults)) for qpu in self.site.qpus
+        ]
+        self.shares = {qpu.name: qpu.shares for qpu in self.site.qpus}
         self._overheads = self.site.overheads
         self._line: WorldLine = self.line or FifoLine(
-            Partitions(self.node_names, shares), self.clock, self._overheads.tick_s
+            Partitions(self.node_names, self.shares), self.clock, self._overheads.tick_s
         )
         self._leases: dict[str, Lease] = {}
         self._working: dict[str, list[asyncio.Future[None]]] = {}  # lease -> what runs there
@@ -208,27 +209,28 @@ class VirtualWorld(World):
         return work.task.expected_s
 
 
-class VirtualDevice:
-    """An emulated QPU in virtual time."""
+class VirtualAnswers:
+    """Answers of a QPU in virtual time: recalled if a profile has them, else computed on the spot."""
 
-    def __init__(self, qpu: Qpu, world: VirtualWorld) -> None:
-        self.spec = DeviceSpec(qpu.name, qpu.shares, qpu.lanes)
-        self.outages_s = qpu.away_s
-        self.qubits = qpu.qubits
-        self._technology = technology(qpu.technology)
-        self._world = world
+    def __init__(self, qpu: str, profile: Durations | None, faults: Faults) -> None:
+        self._qpu = qpu
+        self._profile = profile
+        self._faults = faults
 
-    def seconds(self, payload: Payload) -> float:
-        """How long the technology takes."""
-        return self._technology.seconds(payload)
+    def seconds(self, payload: Payload) -> float | None:
+        """How long the task took when it was measured."""
+        return self._profile.seconds(work_of(payload)) if self._profile is not None else None
 
-    async def run(self, work: QuantumWork) -> Any:
-        """Let the time pass that the device takes, then compute or recall its answer."""
-        world, profile = self._world, self._world.profile
-        measured_s = profile.seconds(work) if profile is not None else None
-        await world.clock.sleep(self.seconds(work.payload) if measured_s is None else measured_s)
-        if world.faults.hits(world.faults.quantum_rate, work):
-            raise QuantumFailed(f"QPU {self.spec.name} failed (injected fault)", job=work.job)
-        if profile is not None and profile.has(work):
-            return profile.result(work)
-        return solve(work.payload, work.seed)
+    def begin(self, token: str, payload: Payload, *, crash: bool = False) -> None:
+        """Nothing happens beside virtual time."""
+
+    def compute(self, token: str, payload: Payload) -> Any:
+        """The answer, unless a fault is injected."""
+        if self._faults.quantum_rate and self._faults.hits(self._faults.quantum_rate, work_of(payload)):
+            raise QuantumFailed(f"QPU {self._qpu} failed (injected fault)")
+        if self._profile is not None and self._profile.has(work := work_of(payload)):
+            return self._profile.result(work)
+        return solve(payload, payload.options["seed"])
+
+    async def close(self) -> None:
+        """Nothing to end."""

@@ -1,17 +1,34 @@
-"""When a device calibrates: windows that come again at the same times of the day, whoever restarts in between."""
+"""What keeps an emulated device from working: planned outages, windows of calibration, injected faults.
+
+All of it is decided by the clock and by a seed, so that whoever restarts in between meets the same.
+"""
 
 from __future__ import annotations
 
 import math
+import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from qloom.device import Outage
 from qloom.errors import InputError
 
 DAY_S = 86_400.0
 HINT = '{ at = "03:00", for_s = 1800 } each day (UTC), or { every_s = 3600, for_s = 60, first_s = 0 }'
+
+FAULTS = (
+    "fail",  # the task ends in the middle, by a fault of the device
+    "refuse",  # the device does not answer when it is handed a task, and has not taken it
+    "lost",  # the device takes the task, but the word of it is lost
+    "crash",  # the process that computes the answer dies
+)
+
+
+def is_away(outages_s: Sequence[Outage], now_s: float) -> bool:
+    """Whether one of the outages lasts now."""
+    return any(begin <= now_s and (until is None or now_s < until) for begin, until in outages_s)
 
 
 @dataclass(frozen=True)
@@ -66,3 +83,30 @@ def window_from(values: Any) -> Window:
             raise InputError(f"a calibration window at {values['at']!r} is no time of the day", hint=HINT)
         numbers["first_s"] = int(time[1]) * 3600 + int(time[2]) * 60
     return Window(**{key: float(value) for key, value in numbers.items()})
+
+
+@dataclass(frozen=True)
+class DeviceFaults:
+    """How often each kind happens (`rates`), or which task has which (`script`, by token)."""
+
+    rates: Mapping[str, float] = field(default_factory=dict)
+    seed: int = 0
+    script: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for kind in (*self.rates, *self.script.values()):
+            if kind not in FAULTS:
+                raise InputError(f"there is no fault {kind!r}", hint=", ".join(FAULTS))
+        if any(rate < 0 for rate in self.rates.values()) or sum(self.rates.values()) > 1:
+            raise InputError("rates of faults are shares of all tasks: at least 0, together at most 1")
+
+    def of(self, token: str, attempt: int) -> str | None:
+        """The fault of this attempt; the same for the same seed, whatever else runs."""
+        if token in self.script:
+            return self.script[token] if attempt == 0 else None
+        drawn = random.Random(f"{self.seed}:{token}:{attempt}").random()
+        for kind, rate in self.rates.items():
+            if drawn < rate:
+                return kind
+            drawn -= rate
+        return None
