@@ -68,8 +68,9 @@ class InProcessBroker:
             return name
         if not self.devices:
             raise QuantumFailed("this site has no QPU", hint="add one with --qpu NAME:TECHNOLOGY")
-        sizes = {name: device.description.qubits for name, device in self.devices.items()}
-        able = [name for name, qubits in sizes.items() if variables <= qubits] or self.devices
+        able = list(self.devices)
+        if variables:
+            able = [name for name in able if variables <= self.devices[name].description.qubits] or able
         return min(able, key=lambda device: (not self.core.is_up(device), self.core.backlog_s(device)))
 
     def expected_wait_s(self, name: str, session: str | None = None) -> float | None:
@@ -80,8 +81,7 @@ class InProcessBroker:
     def _require_return(self, name: str) -> None:
         """Refuse to wait for a device that nobody expects back."""
         now_s = self._clock.now_us() / 1e6
-        gone = [until for begin, until in self.devices[name].outages_s if begin <= now_s and until is None]
-        if gone:
+        if any(until is None and begin <= now_s for begin, until in self.devices[name].outages_s):
             hint = "use or_classical=, another device, or wait until it is back"
             raise QuantumFailed(f"QPU {name} is offline and no return is planned", hint=hint)
 

@@ -35,6 +35,8 @@ QUEUED, EXECUTING, CANCELLED = Status("vendor_queued"), Status("executing"), Sta
 class UnixClock:
     """The time of day, for a device that serves nobody's run."""
 
+    real_time = True
+
     def now_us(self) -> int:
         """Microseconds since 1970."""
         return time.time_ns() // 1000
@@ -62,7 +64,7 @@ class EmulatedTask:
     told: str = ""  # the last state that `wait` returned
     answer: Any = None
     fetched: bool = False
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    waiters: list[asyncio.Future[None]] = field(default_factory=list)  # for the next change of its status
     began_us: int = 0
     whole_s: float = 0.0  # what it takes by the time scale
     cancel_timer: Callable[[], None] | None = None  # until its time is up
@@ -179,8 +181,9 @@ class EmulatedDevice:
         """See `Device.wait`."""
         task = self._known(id)
         while task.status.state == task.told and task.status.state not in FINAL:
-            task.changed.clear()
-            await task.changed.wait()
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            task.waiters.append(waiter)
+            await waiter
         task.told = task.status.state
         return task.status
 
@@ -300,7 +303,10 @@ class EmulatedDevice:
 
     def _change(self, task: EmulatedTask, status: Status) -> None:
         task.status = status
-        task.changed.set()
+        for waiter in task.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        task.waiters.clear()
 
     def _finish(self, task: EmulatedTask, status: Status) -> None:
         self._change(task, status)
