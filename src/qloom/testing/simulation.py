@@ -48,7 +48,7 @@ def simulate(
     async def main(clock: VirtualClock) -> Simulation:
         journal = Journal(None, clock)
         world = VirtualWorld(site, clock, faults=faults or InjectedFaults())
-        broker = InProcessBroker(world.devices, clock, site.overheads.queue_call_s)
+        broker = InProcessBroker(world.devices, world.shares, clock, site.overheads.queue_call_s)
         clock.explain_with(lambda: [*world.who_waits(), *broker.who_waits()])
         clock.limit(limit_s)
         journal.record(RunStarted(version=1))

@@ -212,7 +212,7 @@ class VirtualWorld(World):
 class VirtualAnswers:
     """Answers of a QPU in virtual time: recalled if a profile has them, else computed on the spot."""
 
-    def __init__(self, qpu: str, profile: Durations | None, faults: Faults) -> None:
+    def __init__(self, qpu: str, profile: Durations | None, faults: InjectedFaults) -> None:
         self._qpu = qpu
         self._profile = profile
         self._faults = faults
