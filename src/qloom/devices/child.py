@@ -23,6 +23,7 @@ from qloom.model import JsonText
 ERRORS: dict[str, type[QloomError]] = {
     kind.__name__: kind for kind in (CannotTell, InputError, PayloadError, QuantumFailed, UnknownTask, Unreachable)
 }
+ENDING_S = 1.0  # from the end of a process's output to its own end
 
 
 class ChildDied(QuantumFailed):
@@ -127,7 +128,7 @@ class Child:
             await self._end(process, f"{self._what} did not answer {method} within {limit_s:g} s")
             raise ChildDied(f"{self._what} did not answer {method} within {limit_s:g} s") from None
         except OSError:  # it ended while it was being asked
-            await self._end(process, f"{self._what} ended")
+            await self._end(process, f"{self._what} ended", grace_s=ENDING_S)
             return await waiting  # which raises how it ended
         finally:
             self._waiting.pop(number, None)
@@ -148,7 +149,7 @@ class Child:
             pass  # it ended
         except (ValueError, KeyError, TypeError, AttributeError):  # no JSON, not ours, or a line too long
             why = f"{self._what} answered nonsense"
-        await self._end(process, why)
+        await self._end(process, why, grace_s=ENDING_S)
 
     def _take(self, reply: dict[str, Any]) -> None:
         waiting = self._waiting.get(reply["n"])
@@ -161,17 +162,24 @@ class Child:
             kind = ERRORS.get(error.get("type"), QuantumFailed)
             waiting.set_exception(kind(str(error.get("message")), hint=error.get("hint")))
 
-    async def _end(self, process: asyncio.subprocess.Process, why: str) -> None:
-        """Kill this process, wait for it, and end all calls that it owes an answer."""
+    async def _end(self, process: asyncio.subprocess.Process, why: str, grace_s: float = 0.0) -> None:
+        """Kill this process, wait for it, and end all calls that it owes an answer.
+
+        One that is about to end gets `grace_s`: asyncio loses the status of a process that is killed while it ends.
+        """
         owed: dict[int, asyncio.Future[Any]] = {}
         if self._process is process:
             self._process = None
             owed, self._waiting = self._waiting, {}
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
         if process.stdin is not None:
             process.stdin.close()
         try:
+            if grace_s:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), grace_s)
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
             await process.wait()
         finally:
             error: ChildDied = ChildDied(why)
