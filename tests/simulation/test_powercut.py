@@ -16,7 +16,7 @@ from qloom.journal import file as journal_file
 from qloom.journal import home, results
 from qloom.journal.file import FILE_NAME, Journal, read_events
 from qloom.lab.campaign.execute import carry_out
-from qloom.lab.campaign.store import CELLS, Asked, Store
+from qloom.lab.campaign.store import CELLS, CampaignRun, CampaignStore
 from qloom.runs import resume as resuming
 from qloom.runs import runner
 from tests.journals import as_lines
@@ -233,7 +233,7 @@ CAMPAIGN = {"title": "one cell", "base": {"program": "phases"}, "matrix": {"stra
 def test_a_cell_that_a_campaign_has_as_done_has_its_whole_run(tmp_path, monkeypatch, program):
     """What was asked for can be read once it was written, and a cell counts only with the journal of its run."""
     disk = tmp_path / "disk"
-    asked = Asked("one", CAMPAIGN)
+    asked = CampaignRun("one", CAMPAIGN)
     with pytest.MonkeyPatch.context() as patch:
         recording = powercut.Recording(disk, patch)
         carry_out(asked, lambda *_: None)
@@ -248,7 +248,7 @@ def test_a_cell_that_a_campaign_has_as_done_has_its_whole_run(tmp_path, monkeypa
         place = tmp_path / f"cut{number}"
         powercut.put(left, disk, place)
         monkeypatch.setenv("QLOOM_HOME", str(place / HOME))
-        store = Store(place / place_of)
+        store = CampaignStore(place / place_of)
         told = f"cut after {recording.ops[after][:2]}"
         if after >= begun:
             assert store.asked() == asked, told
