@@ -40,7 +40,7 @@ class Allocation(Protocol):
         """Take a task on, to run as soon as enough nodes are idle; cancelling the future kills it."""
 
     async def wait_idle(self, for_s: float) -> None:
-        """Wait until nothing has run on it for so long, spare work included."""
+        """Wait until no work, spare work included, has run here for `for_s` seconds; may return `for_s` late."""
 
     async def grow(self, nodes: int, within_s: float, *, for_each_grant: bool = False) -> None:
         """Ask for nodes until `nodes` are held, for at most `within_s`; go on with what was granted.

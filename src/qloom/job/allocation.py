@@ -267,7 +267,7 @@ class JobAllocation(Allocation):
         self._note_idle()
 
     async def wait_idle(self, for_s: float) -> None:
-        """Wait until nothing has run on it for so long, spare work included."""
+        """Wait until no work, spare work included, has run here for `for_s` seconds; may return `for_s` late."""
         started = -1
         while started != self._started:
             while not self.is_idle:

@@ -63,12 +63,12 @@ class SyncJob:
 
     def classical(self, *tasks: Task) -> list[Any]:
         """Run tasks on the nodes of the job and wait for them; results come in the order of the tasks."""
-        results: list[Any] = self.start_classical(*tasks).result()
+        results: list[Any] = self._ask("take", self._ask("classical", tasks))
         return results
 
     def quantum(self, payload: Any, **options: Any) -> Any:
         """Send a payload to a QPU and wait for its answer; options as of `Job.quantum`."""
-        return self.start_quantum(payload, **options).result()
+        return self._ask("take", self._ask("quantum", payload, options))
 
     def start_classical(self, *tasks: Task) -> Handle:
         """Start tasks; `.result()` waits for them."""
@@ -103,7 +103,8 @@ class CallServer:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._calls: list[asyncio.Task[Any]] = []
+        self._calls: dict[int, asyncio.Task[Any]] = {}  # a handle may be asked for its result again
+        self._started = 0
         self._blocks: list[AbstractAsyncContextManager[None]] = []
         self.shared: dict[str, Shared] = {}  # by digest
 
@@ -116,6 +117,8 @@ class CallServer:
                 return self._start(self._job.quantum(payload, **options))
             case "result", number:
                 return await self._calls[number]
+            case "take", number:  # nobody has a handle: a loop of many calls leaves none behind
+                return await self._calls.pop(number)
             case "done", number:
                 return self._calls[number].done()
             case "cancel", number:
@@ -143,8 +146,9 @@ class CallServer:
             pass  # the program raises its own error
 
     def _start(self, call: asyncio.Task[Any]) -> int:
-        self._calls.append(call)
-        return len(self._calls) - 1
+        self._started += 1
+        self._calls[self._started] = call
+        return self._started
 
 
 class ProgramLeft(Exception):
