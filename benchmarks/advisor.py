@@ -28,12 +28,11 @@ from qloom.lab.advisor.advice import SAMPLES
 from qloom.lab.advisor.crowd import Queue, Seen, Waits, loaded_line
 from qloom.lab.advisor.trial import run_trial
 from qloom.lab.campaign.manifest import as_list, circumstances
-from qloom.lab.load.arrivals import poisson
 from qloom.lab.load.background import Background
 from qloom.lab.load.engine import Engine
 from qloom.lab.load.line import LoadedLine
-from qloom.lab.load.model import lublin
-from qloom.lab.load.workload import LoadJob
+from qloom.lab.load.source import lublin
+from qloom.lab.load.workload import LoadJob, poisson
 from qloom.lab.schedulers import make_policy
 from qloom.lab.schedulers.state import State
 from qloom.programs.load import load_program

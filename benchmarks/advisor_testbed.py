@@ -28,7 +28,7 @@ from qloom.site import Site
 from qloom.strategies import STRATEGIES
 from qloom.testbed import Testbed, TestbedSettings
 from qloom.views.accounting import account
-from qloom.worlds.slurm.measure import measure
+from qloom.worlds.slurm.entry import measure
 
 NODES, OWN_NODES = 6, 3
 WARM_UP_S = 20.0

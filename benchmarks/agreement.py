@@ -3,10 +3,13 @@
     python -m benchmarks.agreement slurm            # on a testbed that this starts and ends
     python -m benchmarks.agreement local
     python -m benchmarks.agreement slurm --repeats 3 --iterations 4 --strategies workflow,weave
+    python -m benchmarks.agreement slurm --overheads FILE     # as `qloom measure --world slurm -o FILE` wrote it
 
 First the overheads of the world are measured, as `qloom measure` does; virtual time is given these and nothing from
-the runs that it is compared with. Then each strategy runs the default program some times over. Aim: the medians of
-wall time and of node-seconds held within 5 %; exits with 1 if one is not. Run it on a machine that does nothing else.
+the runs that it is compared with. Several processes with some strategies each take one measurement by `--overheads`:
+while they all start, none of them could measure. Then each strategy runs the default program some times over. Aim:
+the medians of wall time and of node-seconds held within 5 %; exits with 1 if one is not. Run it on a machine that
+does nothing else.
 """
 
 from __future__ import annotations
@@ -16,10 +19,11 @@ import os
 import statistics
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
+from pathlib import Path
 from typing import NamedTuple
 
 import qloom
@@ -29,6 +33,7 @@ from qloom.site import Overheads, Site
 from qloom.strategies import STRATEGIES
 from qloom.testbed import Testbed, TestbedSettings
 from qloom.views.accounting import account
+from qloom.worlds import world_entry
 
 AIM = 0.05
 JOBS, NODES = 2, 3
@@ -102,6 +107,14 @@ def compare(world: str, site: Site, strategies: list[str], iterations: int, repe
     return compared
 
 
+def measured(world: str, file: Path | None) -> Overheads:
+    """The overheads of a world: measured now, or read from a file of `qloom measure`."""
+    if file is not None:
+        return Overheads(**tomllib.loads(file.read_text()))
+    say("measuring overheads")
+    return world_entry(world).measure(Site(nodes=NODES), "qloom.programs.phases")
+
+
 def say(text: str) -> None:
     """Progress goes to standard error, so that the table can be kept."""
     print(text, file=sys.stderr, flush=True)
@@ -114,21 +127,18 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=4, help="of the program, whose default is 4")
     parser.add_argument("--strategies", default=",".join(STRATEGIES))
+    parser.add_argument("--overheads", type=Path, help="measured before, by `qloom measure`")
     asked = parser.parse_args()
     began = os.getloadavg()[0]
     with prepared(asked.world):
-        say("measuring overheads")
-        measure = import_module(f"qloom.worlds.{asked.world}.measure").measure
-        overheads: Overheads = measure(Site(nodes=NODES), "qloom.programs.phases")
+        overheads = measured(asked.world, asked.overheads)
         site = replace(Site(nodes=NODES), overheads=overheads)
         compared = compare(asked.world, site, asked.strategies.split(","), asked.iterations, asked.repeats)
     print(
         f"{JOBS} jobs on {NODES} nodes, {asked.iterations} iterations, medians of {asked.repeats} (and their range)."
     )
-    measured = ", ".join(f"{name} {value:g}" for name, value in vars(overheads).items() if value)
-    print(
-        f"Overheads measured before: {measured}. Load average {began:.1f} before, {os.getloadavg()[0]:.1f} after.\n"
-    )
+    known = ", ".join(f"{name} {value:g}" for name, value in vars(overheads).items() if value)
+    print(f"Overheads measured before: {known}. Load average {began:.1f} before, {os.getloadavg()[0]:.1f} after.\n")
     print("| strategy | wall s | virtual | off | node-s held | virtual | off |\n|---|---|---|---|---|---|---|")
     for found in compared:
         print(found.row())

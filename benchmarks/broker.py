@@ -103,6 +103,9 @@ class NoTime:
     async def state(self) -> str:
         return "idle"
 
+    async def calibration(self) -> None:
+        return None
+
     async def tasks(self) -> dict[str, float]:
         return {}
 

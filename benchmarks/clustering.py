@@ -29,10 +29,9 @@ from rich.console import Console
 from rich.table import Table
 
 from qloom.clustering import tasks
-from qloom.clustering.answer import repair
+from qloom.clustering.answer import gap, optimum, repair
 from qloom.clustering.compiled import vectorised
 from qloom.clustering.data import Points, blobs
-from qloom.clustering.optimum import gap, optimum
 from qloom.clustering.overlap import cells_of
 from qloom.clustering.parameters import Ranges, draw, eps_range
 from qloom.clustering.qubo import PENALTIES, graph, model

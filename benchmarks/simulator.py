@@ -21,8 +21,8 @@ from typing import Any
 import simpy
 
 from qloom.lab.campaign.manifest import as_list, circumstances
-from qloom.lab.load.model import lublin
 from qloom.lab.load.run import Load, prepare, run_load, simulate
+from qloom.lab.load.source import lublin
 from qloom.lab.load.workload import LoadJob
 from qloom.site import Qpu, Site
 

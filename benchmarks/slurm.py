@@ -25,7 +25,7 @@ from qloom.strategies import STRATEGIES
 from qloom.testbed import Testbed, TestbedSettings
 from qloom.views.accounting import account
 from qloom.worlds.slurm import world as slurm_world
-from qloom.worlds.slurm.measure import measure
+from qloom.worlds.slurm.entry import measure
 
 ITERATIONS = 5
 SECONDS = {"classical_s": [0.5, 0.5, 0.5], "score_s": 0.5, "quantum_s": 0.5}

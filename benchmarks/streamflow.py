@@ -31,7 +31,7 @@ from benchmarks.agreement import say
 import qloom
 from qloom.export import Places, flow_of, write_cwl
 from qloom.lab.campaign.manifest import as_list, circumstances
-from qloom.streamflow.environment import find_streamflow, step_environment
+from qloom.streamflow.process import find_streamflow, step_environment
 from qloom.testbed import Testbed, TestbedSettings
 
 PHASE = """[[phase]]

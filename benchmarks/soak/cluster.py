@@ -7,6 +7,8 @@ import itertools
 import subprocess
 import time
 
+from benchmarks.soak.patience import within
+
 from qloom.errors import QloomError
 from qloom.testbed import Testbed
 
@@ -14,6 +16,7 @@ JOB = ("-p", "quantum", "-n1", "--gres=qpu:1", "-t", "60", "--output=/dev/null",
 NODE = "q1"
 UNSAVED_S = 30.0  # what a controller has learned in the last seconds may not be in its files yet
 SAVE_S = 30.0  # the controller saves its jobs some seconds after a change
+ANSWER_S = 120.0  # Slurm answers by then, however often its controller is killed
 START_S = 30.0  # a job that does not run by then was lost, or held after a failure
 
 
@@ -86,12 +89,13 @@ class Cluster:
 
     async def _persist(self, command: str, *arguments: str) -> str:
         """Ask Slurm until it answers; a job that it has forgotten is an empty answer."""
-        while True:
-            try:
-                return await asyncio.to_thread(self._testbed.run, command, *arguments)
-            except QloomError as error:
-                if "Invalid job id" in error.message:
-                    return ""
-                await asyncio.sleep(0.5)
-            except subprocess.TimeoutExpired:
+        async with within(ANSWER_S, "the soak", f"an answer to {command} {' '.join(arguments)}"):
+            while True:
+                try:
+                    return await asyncio.to_thread(self._testbed.run, command, *arguments)
+                except QloomError as error:
+                    if "Invalid job id" in error.message:
+                        return ""
+                except subprocess.TimeoutExpired:
+                    pass
                 await asyncio.sleep(0.5)

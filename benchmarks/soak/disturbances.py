@@ -9,7 +9,12 @@ from random import Random
 
 from benchmarks.soak.cluster import Cluster
 from benchmarks.soak.findings import Findings
+from benchmarks.soak.patience import within
 from benchmarks.soak.place import SHARED, Place
+
+from qloom.broker.client.client import BrokerClient
+
+DISTURBANCE_S = 240.0  # of one, with the restart of whatever it ended
 
 
 class Disturbances:
@@ -23,7 +28,7 @@ class Disturbances:
         self._left: list[str] = []
         self.gentle = False
         self.calm = asyncio.Event()  # set once `gentle` counts: there was at least one kill, and none will follow
-        self.stop = False
+        self.stop, self.stopped = False, asyncio.Event()
 
     async def go_on(self) -> None:
         """Disturb until told to stop."""
@@ -32,25 +37,31 @@ class Disturbances:
                 if self.gentle and self._findings.counts["kills"]:
                     self.calm.set()
                 await asyncio.sleep(self._random.uniform(0.3, 1.0) * self._pace_s)
-                match self._next():
-                    case "kill":
-                        await self._restart(signal.SIGKILL)
-                    case "restart":
-                        await self._restart(signal.SIGTERM)
-                    case "drain":
-                        self._place.outages.begin("drain")
-                        await admin.drain(SHARED)
-                        await asyncio.sleep(self._random.uniform(0.1, 0.5) * self._pace_s)
-                        await admin.drain(SHARED, False)
-                        self._place.outages.end("drain")
-                        self._findings.counts["drains"] += 1
-                    case "reload":
-                        self._place.tell(signal.SIGHUP)
-                        self._findings.counts["SIGHUPs"] += 1
-                    case "slurmctld":
-                        assert self._cluster is not None
-                        await self._cluster.kill_controller(self._random.uniform(0.2, 0.6) * self._pace_s)
-                        self._findings.counts["kills of slurmctld"] += 1
+                kind = self._next()
+                async with within(DISTURBANCE_S, f"the disturbance of {self._place.name}", kind):
+                    await self._disturb(kind, admin)
+        self.stopped.set()
+
+    async def _disturb(self, kind: str, admin: BrokerClient) -> None:
+        match kind:
+            case "kill":
+                await self._restart(signal.SIGKILL)
+            case "restart":
+                await self._restart(signal.SIGTERM)
+            case "drain":
+                self._place.outages.begin("drain")
+                await admin.drain(SHARED)
+                await asyncio.sleep(self._random.uniform(0.1, 0.5) * self._pace_s)
+                await admin.drain(SHARED, False)
+                self._place.outages.end("drain")
+                self._findings.counts["drains"] += 1
+            case "reload":
+                self._place.tell(signal.SIGHUP)
+                self._findings.counts["SIGHUPs"] += 1
+            case "slurmctld":
+                assert self._cluster is not None
+                await self._cluster.kill_controller(self._random.uniform(0.2, 0.6) * self._pace_s)
+                self._findings.counts["kills of slurmctld"] += 1
 
     def _next(self) -> str:
         """Each kind comes once before any comes again, so that a short soak has them all."""
@@ -65,7 +76,8 @@ class Disturbances:
         self._place.outages.kills_s.append(time.time())
         code = await self._place.end(number)
         if number is signal.SIGTERM and code != 0:
-            self._findings.violate(f"the broker was told to stop and ended with {code}")
+            how = "did not end" if code is None else f"ended with {code}"
+            self._findings.violate(f"the broker was told to stop and {how}:\n{self._place.last_lines()}")
         await asyncio.sleep(self._random.uniform(0.0, 0.2) * self._pace_s)
         await self._place.start()
         self._place.outages.end("restart")

@@ -8,8 +8,9 @@ from random import Random
 from typing import Any
 
 from benchmarks.soak.cluster import Cluster
-from benchmarks.soak.crew import Crew
+from benchmarks.soak.crew import Crew, Turn
 from benchmarks.soak.findings import Findings
+from benchmarks.soak.patience import Stuck
 from benchmarks.soak.place import LIMIT_S, SHARED, Place
 
 from qloom.broker.client.client import BrokerClient
@@ -35,26 +36,30 @@ class Honest:
         """Sessions, each with tasks one after the other; their waits are compared with the promise."""
         await self._work(name, self._session)
 
-    async def _work(self, name: str, piece: Callable[[BrokerClient, str], Awaitable[None]]) -> None:
+    async def _work(self, name: str, piece: Callable[[BrokerClient, str, Turn], Awaitable[None]]) -> None:
         async with self._place.client("honest") as broker:
             for number in itertools.count():
-                async with self.crew.turn():
-                    if self.crew.finished:
-                        return
-                    await piece(broker, f"{name}-{number}")
+                turn = Turn()
+                try:
+                    async with self.crew.turn(name) as turn:
+                        await piece(broker, f"{name}-{number}", turn)
+                except (QloomError, Stuck) as error:
+                    self._findings.violate(f"{name}, at {turn.doing}: {type(error).__name__}: {error}")
 
-    async def _task(self, broker: BrokerClient, key: str) -> None:
+    async def _task(self, broker: BrokerClient, key: str, turn: Turn) -> None:
         device = self._random.choice(self._place.devices)
         solve = device != SHARED and self._random.random() < 0.05  # which may take longer than the other allows
         seconds = self._random.uniform(0.0, 0.05)
         form = {"kind": "delay", "body": {"key": key}, "seconds": seconds}
         if solve:
             form = {"kind": "qubo", "body": QUBO, "shots": 20, "seconds": 0.05, "options": {"seed": 1}}
+        turn.now(f"the submission of task {key}")
         view = await broker.submit(form, device=device, key=key)
         self._findings.accept(key, view["id"], BEST if solve else {"key": key})
         if self._random.random() < 0.1:  # the answer was lost, so it is sent again
             again = await broker.submit(form, device=device, key=key)
             self._findings.accept(key, again["id"], None)
+        turn.now(f"the result of task {key}, {view['id']}")
         view = await broker.wait(view["id"])
         if view["state"] != "done":
             self._findings.violate(f"task {key} is {view['state']}: {view['reason']}")
@@ -62,21 +67,27 @@ class Honest:
         self._findings.answer(key, view["result"]["values"] if solve else view["result"])
         self._findings.counts["tasks"] += 1
 
-    async def _session(self, broker: BrokerClient, key: str) -> None:
+    async def _session(self, broker: BrokerClient, key: str, turn: Turn) -> None:
+        turn.now("a Slurm job")
         job = await self._cluster.begin_job() if self._cluster is not None else None
         try:
+            turn.now(f"session {key}")
             view = await self._open(broker, key, job)
             if view is None:
                 return
+            turn.now(f"session {key}, {view['id']}, to be open")
             session = view["id"] if view["state"] != "waiting" else (await broker.wait_open(view["id"]))["id"]
             promised_s = float((await broker.device(SHARED))["promised_wait_s"])
             for number in range(IN_SESSION):
+                turn.now(f"task {key}.{number} in session {session}")
                 if not await self._session_task(broker, f"{key}.{number}", session, promised_s, job):
                     break
+            turn.now(f"the end of session {session}")
             await broker.close_session(session)
             self._findings.counts["sessions"] += 1
         finally:
             if job is not None and self._cluster is not None:
+                turn.now(f"the end of Slurm job {job}")
                 await self._cluster.end_job(job)
 
     async def _open(self, broker: BrokerClient, key: str, job: str | None) -> dict[str, Any] | None:

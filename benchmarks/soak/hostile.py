@@ -26,7 +26,7 @@ class Hostile:
         self._place, self._findings, self._random = place, findings, random
         self.crew = Crew()
 
-    async def attack(self) -> None:
+    async def attack(self, who: str) -> None:
         """One attack after the other, drawn at random."""
         attacks: dict[str, Attack] = {
             "half-open": self.half_open,
@@ -39,10 +39,9 @@ class Hostile:
             "snooping": self.snoop,
         }
         while True:
-            async with self.crew.turn():
-                if self.crew.finished:
-                    return
+            async with self.crew.turn(who) as turn:
                 name = self._random.choice(list(attacks))
+                turn.now(name)
                 with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # a broker that is down, or hangs up
                     await attacks[name]()
                     self._findings.attacks[name] += 1
@@ -66,7 +65,8 @@ class Hostile:
             writer.write(self._head("POST", "/v1/tasks", b"x" * 1000, self._place.tokens["hostile"]))
             for _ in range(10):
                 writer.write(b"[")
-                await writer.drain()
+                async with asyncio.timeout(ANSWER_S):
+                    await writer.drain()
                 await asyncio.sleep(0.1)
         finally:
             writer.transport.abort()
@@ -113,7 +113,8 @@ class Hostile:
                 writer.write(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
                 for _ in range(40):
                     writer.write(b"10000\r\n" + b"x" * 65536 + b"\r\n")
-                    await asyncio.wait_for(writer.drain(), ANSWER_S)
+                    async with asyncio.timeout(ANSWER_S):
+                        await writer.drain()
             status = await self._status(reader)
             if status is not None and status < 400:
                 self._findings.violate(f"a body beyond the limit was answered with {status}")
@@ -128,7 +129,8 @@ class Hostile:
         try:
             for _ in range(300):
                 writer.write(self._head("GET", "/v1/queue", b"", self._place.tokens["hostile"]))
-            await asyncio.wait_for(writer.drain(), ANSWER_S)
+            async with asyncio.timeout(ANSWER_S):
+                await writer.drain()
             await self._status(reader)
         except TimeoutError:
             pass
@@ -161,9 +163,8 @@ class Hostile:
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         address = self._random.choice(ADDRESSES)
-        return await asyncio.wait_for(
-            asyncio.open_connection("127.0.0.1", self._place.port, local_addr=(address, 0)), ANSWER_S
-        )
+        async with asyncio.timeout(ANSWER_S):
+            return await asyncio.open_connection("127.0.0.1", self._place.port, local_addr=(address, 0))
 
     def _head(self, method: str, path: str, body: bytes, token: str) -> bytes:
         lines = (f"{method} {path} HTTP/1.1", "Host: b", f"Authorization: Bearer {token}")
@@ -182,7 +183,8 @@ class Hostile:
 
     async def _status(self, reader: asyncio.StreamReader) -> int | None:
         try:
-            line = await asyncio.wait_for(reader.readline(), ANSWER_S)
+            async with asyncio.timeout(ANSWER_S):
+                line = await reader.readline()
         except (TimeoutError, OSError, ValueError):
             return None
         words = line.split()

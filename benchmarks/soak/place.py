@@ -10,18 +10,20 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import httpx
 from benchmarks.soak.findings import Outages
+from benchmarks.soak.patience import within
 
 from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.client.client import BrokerClient
 from qloom.broker.config import BrokerConfig
 
-START_S = 60.0
+START_S = END_S = 60.0  # of its process: a broker that hangs while it stops ends itself sooner
 SHARED = "qpu"  # the device with sessions
 LIMIT_S = 3.0  # of one execution there; far longer than a task takes, for a machine that is busy
 PROMISE = {"longest_s": 0.2, "limit_s": LIMIT_S, "shares": 4, "outside_limit": 1, "retries": 1}
@@ -36,6 +38,7 @@ class Place:
     """A broker that can be killed and started again, and who may use it."""
 
     def __init__(self, directory: Path, *, slurm: Mapping[str, str] | None = None) -> None:
+        self.name = f"the broker in {directory.name}"
         self.directory, self._environment = directory, {**os.environ, **(slurm or {})}
         self.needs_job = slurm is not None
         self.devices = [SHARED] if self.needs_job else [SHARED, str(CALIBRATING["name"])]
@@ -89,7 +92,7 @@ class Place:
     async def start(self) -> None:
         """Start it, and wait until it answers."""
         self._spawn()
-        async with asyncio.timeout(START_S):
+        async with within(START_S, self.name, "its start"):
             while not await self._answers():
                 if not self.is_alive():
                     raise RuntimeError(f"the broker ended at its start:\n{self.last_lines()}")
@@ -108,11 +111,17 @@ class Place:
             except httpx.TransportError:
                 return False
 
-    async def end(self, number: signal.Signals) -> int:
-        """Send it a signal and wait for its end; returns its exit code."""
+    async def end(self, number: signal.Signals) -> int | None:
+        """Send it a signal and wait for its end; returns its exit code, or None if it had to be killed."""
         assert self._process is not None
         self._process.send_signal(number)
-        return await asyncio.to_thread(self._process.wait, START_S)
+        until_s = time.monotonic() + END_S
+        while self._process.poll() is None:
+            if time.monotonic() > until_s:
+                self.kill_if_alive()
+                return None
+            await asyncio.sleep(0.05)
+        return self._process.returncode
 
     def tell(self, number: signal.Signals) -> None:
         """Send it a signal that must not end it."""
@@ -130,7 +139,7 @@ class Place:
         """Leave nothing behind."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
-            self._process.wait()
+            self._process.wait(END_S)
 
     # Figures
 

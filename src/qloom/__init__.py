@@ -9,17 +9,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from qloom.answers import AtomCounts, Counts, Sample, Samples
     from qloom.errors import InputError, JobError, QloomError
     from qloom.job.job import Job
-    from qloom.model import CommandResult, Payload, Sample, Task, call, command, task
+    from qloom.model import CommandResult, Payload, Task, call, command, task
     from qloom.payloads.adapt import delay, qubo
+    from qloom.programs.decorate import program
     from qloom.runs.resume import resume
     from qloom.runs.runner import Outcome, run
     from qloom.site import Overheads, Qpu, Site, Watts
     from qloom.version import __version__
 
 _WHERE = {
+    "AtomCounts": "answers",
     "CommandResult": "model",
+    "Counts": "answers",
     "InputError": "errors",
     "Job": "job.job",
     "JobError": "errors",
@@ -28,7 +32,8 @@ _WHERE = {
     "Payload": "model",
     "QloomError": "errors",
     "Qpu": "site",
-    "Sample": "model",
+    "Sample": "answers",
+    "Samples": "answers",
     "Site": "site",
     "Task": "model",
     "Watts": "site",
@@ -36,6 +41,7 @@ _WHERE = {
     "call": "model",
     "command": "model",
     "delay": "payloads.adapt",
+    "program": "programs.decorate",
     "qubo": "payloads.adapt",
     "resume": "runs.resume",
     "run": "runs.runner",
@@ -43,7 +49,9 @@ _WHERE = {
 }
 
 __all__ = [
+    "AtomCounts",
     "CommandResult",
+    "Counts",
     "InputError",
     "Job",
     "JobError",
@@ -53,6 +61,7 @@ __all__ = [
     "QloomError",
     "Qpu",
     "Sample",
+    "Samples",
     "Site",
     "Task",
     "Watts",
@@ -60,6 +69,7 @@ __all__ = [
     "call",
     "command",
     "delay",
+    "program",
     "qubo",
     "resume",
     "run",

@@ -11,6 +11,8 @@ Nothing here knows what the tasks do, and nothing depends on the order of a set:
 from __future__ import annotations
 
 import asyncio
+import functools
+import types
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
@@ -117,7 +119,7 @@ async def finish(future: asyncio.Future[Any], *, cancel: bool = False) -> None:
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:
-            await asyncio.wait([future])
+            await done(future)
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
@@ -136,14 +138,23 @@ async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def let_others_go_first(turns: int) -> None:
-    """Let what is due at this instant take as many turns of the loop first.
+async def outcome_of(task: asyncio.Future[T]) -> T:
+    """Wait for a task that must not be cancelled with the caller: `asyncio.shield`, with fewer turns of the loop."""
+    if not task.done():
+        await done(task)
+    return task.result()
 
-    Which of two calls at one instant is first in line decides who is granted nodes: journals of earlier versions have
-    an order, and this keeps it where fewer tasks take part than did.
-    """
-    for _ in range(turns):
-        await asyncio.sleep(0)
+
+def done(future: asyncio.Future[Any]) -> asyncio.Future[None]:
+    """Wait until a future is done, without a claim to its outcome: cancelling this leaves it alone."""
+    waiter: asyncio.Future[None] = future.get_loop().create_future()
+    future.add_done_callback(functools.partial(_wake, waiter))
+    return waiter
+
+
+def _wake(waiter: asyncio.Future[None], _future: asyncio.Future[Any]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 async def gather_or_cancel(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -157,6 +168,20 @@ async def gather_or_cancel(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             task.cancel()
         if tasks:
             await finish(asyncio.gather(*tasks, return_exceptions=True))
+
+
+def where_tasks_wait(loop: asyncio.AbstractEventLoop) -> list[str]:
+    """Report for each task of a loop the functions that it waits in, outermost first; may be called in any thread."""
+    return sorted(_where(task) for task in asyncio.all_tasks(loop))
+
+
+def _where(task: asyncio.Task[Any]) -> str:
+    places: list[str] = []
+    waiting: object = task.get_coro()
+    while isinstance(waiting, types.CoroutineType) and waiting.cr_frame is not None:
+        places.append(f"{waiting.__qualname__}:{waiting.cr_frame.f_lineno}")
+        waiting = waiting.cr_await
+    return " > ".join(places) or task.get_name()
 
 
 def report_failure(failure: BaseException) -> None:

@@ -19,6 +19,28 @@ Outage = tuple[float, float | None]  # from, until: seconds by the device's cloc
 
 
 @dataclass(frozen=True)
+class NativeGate:
+    """A gate that a machine carries out as it is; a circuit calls it by this name."""
+
+    name: str
+    qubits: int = 1
+    duration_ns: float | None = None  # None: not known
+
+
+@dataclass(frozen=True)
+class DeviceTarget:
+    """What a machine is made of: what a compiler needs to know, and what circuits that are not compiled keep to."""
+
+    qubits: int  # or atoms
+    couplings: tuple[tuple[int, int], ...] = ()  # pairs that a gate of two qubits works on, in both directions
+    gates: tuple[NativeGate, ...] = ()  # empty: any
+    channels: tuple[str, ...] = ()  # of a pulse sequence; empty: any
+    graph: str = ""  # couplings by name, of a machine that has thousands: "chimera 16 16 4"
+    min_distance_um: float | None = None  # between two atoms
+    max_radius_um: float | None = None  # of a register of atoms
+
+
+@dataclass(frozen=True)
 class Description:
     """What users and the broker know of a device. Published as a JSON schema."""
 
@@ -40,6 +62,10 @@ class Description:
     max_duration_ns: int = 100_000  # of one pulse sequence
     max_answer_bytes: int = 64 * 2**20  # of one task
     vendor_queue: bool = False  # tasks wait in a queue of the vendor's, too, which others may use
+    max_used: int = 0  # qubits or atoms that a circuit or sequence may use, if fewer than `qubits`; 0: no fewer
+    max_circuits: int = 10_000  # of one task
+    target: DeviceTarget | None = None  # None: nothing is known of what it is made of
+    compiles: bool = True  # whether it makes circuits fit its target itself
     can_stop: bool = True  # whether a task that executes can be ended
 
     @property
@@ -56,6 +82,7 @@ class Status:
     billed_s: float | None = None
     error: str = ""
     fault: bool = False  # the device's fault rather than the task's: it may be tried again
+    calibration: str | None = None  # that the task was executed under, once it is done; None: not known
 
 
 class Device(Protocol):
@@ -85,7 +112,7 @@ class Device(Protocol):
     async def wait(self, id: str) -> Status:
         """Return when the state of the task has changed or is final; raises `UnknownTask`.
 
-        Changed means: another state than the last one that `wait` told of this task; the first call tells at once.
+        Changed means: another state than `wait` last returned for this task; the first call returns at once.
         """
 
     async def result(self, id: str) -> Any:
@@ -97,8 +124,15 @@ class Device(Protocol):
     async def state(self) -> str:
         """One of `STATES`."""
 
+    async def calibration(self) -> str | None:
+        """The calibration that the device has now, as an opaque name: another one after each recalibration.
+
+        None for a device that has none, or does not know. What a task was executed under is in its last `Status`.
+        """
+        return None
+
     async def tasks(self) -> dict[str, float]:
-        """The vendor's books: billed seconds by task id, as far as it tells."""
+        """The vendor's books: billed seconds by task id, as far as it reports them."""
 
     async def close(self) -> None:
         """Let go of what this object holds; tasks on a remote device go on."""

@@ -4,7 +4,7 @@
     ├── InputError            the input was wrong: change it and try again   (exit code 2)
     │   ├── NeedError         a task asks for more than there is
     │   ├── PayloadError      a payload that no device can take
-    │   ├── PolicyError       a scheduling policy of a user's own is wrong
+    │   ├── PolicyError       a user's scheduling policy is wrong
     │   ├── NotPrivate        a file or directory that another user owns or can change
     │   ├── Refused           the broker does not admit it: budget, limit, promise, closed session
     │   └── JournalError      a run that cannot be read, resumed or written
@@ -12,12 +12,14 @@
     │       └── ResultLost        a result that the journal names is missing or damaged
     └── JobError              the job failed                                  (exit code 1)
         ├── TaskFailed        a task raised, exited or was killed
-        │   └── NodeLost      a node failed under a task, again and again
+        │   └── NodeLost      a node failed under a task, and so did the retries
         ├── AllocationEnded   the engine took an allocation away: cancelled, preempted, out of time
         ├── QuantumFailed     a device refused or failed a quantum task
         │   ├── UnknownTask       the device does not have this task
         │   ├── CannotTell        the device cannot say whether it was given a task
         │   └── Unreachable       the device does not answer now
+        ├── BudgetSpent       the run has held as many QPU-seconds as it may
+        ├── CalibrationChanged    a device was recalibrated between two answers of a run
         └── Deadlock          virtual time only: nothing is left to happen
 
 Each error says what happened, for which job, and what to do about it.
@@ -51,9 +53,9 @@ class QloomError(Exception):
 
 
 def closest(word: str, known: Iterable[str]) -> str:
-    """A question for who has mistyped a word: 'is it NAME?'; empty if no known one is near."""
+    """The hint for a mistyped word: 'did you mean NAME?'; empty if no known word is close."""
     found = difflib.get_close_matches(word, list(known), n=1)
-    return f"is it {found[0]}?" if found else ""
+    return f"did you mean {found[0]}?" if found else ""
 
 
 class InputError(QloomError):
@@ -79,7 +81,7 @@ class NotPrivate(InputError):
 
 
 class Refused(InputError):
-    """The broker does not admit a task or a session: a budget, a limit or a promise stands against it."""
+    """The broker does not admit a task or a session: a budget, a limit or a promise does not allow it."""
 
 
 class JournalError(InputError):
@@ -103,11 +105,11 @@ class TaskFailed(JobError):
 
 
 class NodeLost(TaskFailed):
-    """A node failed under a task: the task is run again elsewhere, and only if that fails as well is this told."""
+    """A node failed while running a task. The task is retried elsewhere; this is raised if the retries fail too."""
 
 
 class AllocationEnded(JobError):
-    """The engine ended an allocation that the job still needed: what is done is kept, and the run can be resumed."""
+    """The engine ended an allocation that the job still needed. Finished work is kept, and the run can be resumed."""
 
 
 class QuantumFailed(JobError):
@@ -123,7 +125,15 @@ class CannotTell(QuantumFailed):
 
 
 class Unreachable(QuantumFailed):
-    """The device does not answer now; later it may. Whether it was given a task is for `find` to say."""
+    """The device does not answer at the moment. `find` reports later whether it was given a task."""
+
+
+class BudgetSpent(JobError):
+    """The run has held as many QPU-seconds as it may: what is done is kept, and the run can be resumed with more."""
+
+
+class CalibrationChanged(JobError):
+    """A device was recalibrated between two answers of a run that was to stop then. It can be resumed."""
 
 
 class Deadlock(JobError):

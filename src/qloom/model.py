@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar, dataclass_transform, overload
 
+from qloom.answers import Sample as Sample  # results that earlier versions kept name it so
 from qloom.errors import InputError
 
 P = ParamSpec("P")
@@ -58,6 +59,8 @@ class Task:
     ranks: int = 0  # MPI processes over the nodes; 0: the task does not use MPI
     expected_s: float | None = None
     stand_in: Callable[..., Any] | None = None  # computes the result in virtual time, if not `function`
+    retries: int = 0  # how often it is run again where it failed
+    time_limit_s: float | None = None  # it is killed when it has run for so long
 
     def needs(
         self,
@@ -67,8 +70,10 @@ class Task:
         memory_mb: int | None = None,
         ranks: int | None = None,
         expected_s: float | None = None,
+        retries: int | None = None,
+        time_limit_s: float | None = None,
     ) -> Task:
-        """The same task with other needs."""
+        """The same task with other needs. They are no part of its content: a result is found again without them."""
         changed = Task(
             self.name,
             self.function,
@@ -84,6 +89,8 @@ class Task:
             self.ranks if ranks is None else ranks,
             self.expected_s if expected_s is None else expected_s,
             self.stand_in,
+            self.retries if retries is None else retries,
+            self.time_limit_s if time_limit_s is None else time_limit_s,
         )
         _check_needs(changed)
         return changed
@@ -98,6 +105,10 @@ def _check_needs(task: Task) -> None:
         raise InputError(f"task {task.name}: {task.ranks} MPI ranks are too few for {task.nodes} nodes")
     if task.expected_s is not None and not 0 <= task.expected_s < float("inf"):
         raise InputError(f"task {task.name}: expected_s must be a finite number of seconds, not {task.expected_s}")
+    if task.retries < 0:
+        raise InputError(f"task {task.name}: retries must be at least 0, not {task.retries}")
+    if task.time_limit_s is not None and not 0 < task.time_limit_s < float("inf"):
+        raise InputError(f"task {task.name}: time_limit_s must be seconds, not {task.time_limit_s}")
 
 
 class TaskFunction(Generic[P, R]):
@@ -144,6 +155,8 @@ def task(
     cpus: int = 1,
     memory_mb: int = 0,
     ranks: int = 0,
+    retries: int = 0,
+    time_limit_s: float | None = None,
     stand_in: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[P, R]], TaskFunction[P, R]]: ...
 def task(
@@ -155,15 +168,21 @@ def task(
     cpus: int = 1,
     memory_mb: int = 0,
     ranks: int = 0,
+    retries: int = 0,
+    time_limit_s: float | None = None,
     stand_in: Callable[..., Any] | None = None,
 ) -> TaskFunction[P, R] | Callable[[Callable[P, R]], TaskFunction[P, R]]:
     """Make calls of a function into tasks: `await job.classical(kmeans(data, 3))`.
 
     `expected_s` is a number of seconds or a function of the same arguments. `stand_in` computes the result
     in virtual time, for functions whose point is that they take time. With `ranks` the function is called
-    by that many MPI processes, and the result is that of rank 0.
+    by that many MPI processes, and the result is that of rank 0. A task that fails is run again `retries` times; one
+    that runs for longer than `time_limit_s` is killed, and has failed.
     """
-    needs = {"nodes": nodes, "cpus": cpus, "memory_mb": memory_mb, "ranks": ranks}
+    needs = {
+        **{"nodes": nodes, "cpus": cpus, "memory_mb": memory_mb, "ranks": ranks},
+        **{"retries": retries, "time_limit_s": time_limit_s},
+    }
 
     def decorate(function: Callable[P, R]) -> TaskFunction[P, R]:
         return TaskFunction(function, expected_s, needs, stand_in)
@@ -225,6 +244,11 @@ class PayloadFacts:
     """What a check has to know of a body, whatever the device: found once, where the body is read."""
 
     size: int = 0  # variables, qubits or atoms; of several circuits the largest
+    used: int = 0  # qubits of the largest circuit that something is done with
+    gates: tuple[str, ...] = ()  # of all circuits, by name
+    pairs: tuple[tuple[int, int], ...] = ()  # qubits that a gate brings together, in order
+    scattered: bool = False  # some gate is on qubits that are not written as plain numbers, or on more than two
+    channels: tuple[str, ...] = ()  # of a pulse sequence
     bits: int = 0  # classical bits of the largest circuit
     operations: int = 0  # of all circuits, with loops and gate definitions written out
     duration_ns: int = 0  # of a pulse sequence
@@ -261,14 +285,6 @@ class Payload:
     def variables(self) -> int:
         """How many qubits a device needs for a QUBO; 0: any will do."""
         return len(self.body["linear"]) if self.kind == "qubo" else 0
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The best answer of a device: a value for each variable, and the energy it has."""
-
-    values: Mapping[Any, int]
-    energy: float
 
 
 @_frozen_to_readers

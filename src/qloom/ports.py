@@ -7,7 +7,7 @@ Strategies are written against the first three. What an allocation means is writ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -40,7 +40,7 @@ class Allocation(Protocol):
         """Take a task on, to run as soon as enough nodes are idle; cancelling the future kills it."""
 
     async def wait_idle(self, for_s: float) -> None:
-        """Wait until no work, spare work included, has run here for `for_s` seconds; may return `for_s` late."""
+        """Wait until no work, spare work included, has run here for `for_s` seconds from now on."""
 
     async def grow(self, nodes: int, within_s: float, *, for_each_grant: bool = False) -> None:
         """Ask for nodes until `nodes` are held, for at most `within_s`; go on with what was granted.
@@ -102,7 +102,7 @@ class Cluster(Protocol):
         """
 
     def drop_spare(self, nodes: int) -> None:
-        """Give up spare work that nobody waits for, on so many nodes."""
+        """Give up spare work that nobody waits for, on this many nodes."""
 
 
 @dataclass(frozen=True)
@@ -227,11 +227,21 @@ class Ran:
     seconds: float | None = None
 
 
+Running = Coroutine[Any, Any, Ran] | asyncio.Future[Ran]  # a future has been started, a coroutine has not
+
+
 class Durations(Protocol):
     """What virtual time asks about work: how long it takes, and what came out if that is known."""
 
     def seconds(self, work: Work | QuantumWork) -> float | None:
         """How long this work takes; None: as the task or the device says."""
+
+    def program_s(self, job: str, call: str | None, awaited: bool) -> float | None:
+        """How long a program computes before it makes a call, or (`awaited`) asks for its result; None: unknown."""
+
+    @property
+    def measures_programs(self) -> bool:
+        """Whether it is known what programs compute themselves."""
 
     def has(self, work: Work | QuantumWork) -> bool:
         """Whether the result is known."""
@@ -269,20 +279,28 @@ class World(Protocol):
     async def free(self, lease: Lease) -> int | None:
         """Give all of a lease back."""
 
-    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Ran:
-        """Run a task. This one may be cancelled: then the task is killed before the call returns.
+    def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Running:
+        """Run a task. This one may be cancelled: then the task is killed before it ends.
 
         Raises `NodeLost` if a node failed under it (it is no longer in `lease.nodes`), and `AllocationEnded` if the
         engine took the lease away.
         """
 
     def nodes_are_short(self) -> bool:
-        """Whether somebody waits for nodes, other than for spare work. A world that cannot tell says no."""
+        """Whether somebody waits for nodes, other than for spare work. A world that does not know returns False."""
         return False
 
     def asked_nodes(self, lease: Lease) -> int | None:
         """How many nodes a scheduler wants a malleable job to keep to; None as long as it asked for nothing."""
         return None
+
+    def program_s(self, job: str, call: str | None, awaited: bool) -> float | None:
+        """In virtual time: how long a program computes before a call, as a profile has it. See `Durations`."""
+        return None
+
+    def measures_programs(self) -> bool:
+        """Whether it is known, or measured here, what programs compute themselves."""
+        return self.clock.real_time
 
     def check_task(self, task: Task) -> None:
         """Raise `NeedError` if no node of this world could ever run the task."""

@@ -8,16 +8,29 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
-from qloom.devices.technologies import technology
-from qloom.errors import InputError, closest
+from qloom.devices.disruptions import Window, window_from
+from qloom.devices.profiles import load_profile, profile_names
+from qloom.devices.technologies import TECHNOLOGIES, technology
+from qloom.errors import InputError, NeedError, closest
+from qloom.model import Task
 
 STRICT = ConfigDict(extra="forbid")
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # as pydantic calls it
+
+
+def _window(values: Any) -> Window:
+    """A window in which a QPU is recalibrated, in seconds of the run."""
+    if isinstance(values, Window):
+        return values
+    if isinstance(values, Mapping) and "at" in values:
+        hint = "{ first_s = 100, every_s = 3600, for_s = 60 }"
+        raise InputError("a site's calibration windows are in seconds of the run: there is no 'at'", hint=hint)
+    return window_from(values)
 
 
 @checked(frozen=True, config=STRICT)
@@ -26,14 +39,18 @@ class Qpu:
 
     name: str = "qpu"
     technology: str = "annealer"
+    profile: str = ""  # a machine whose size, time scale, limits and target it takes; its technology follows
     qubits: int = 0  # the largest problem that fits; 0: any
     shares: int = 8  # vQPUs that it is divided into
     lanes: int = 1  # tasks that it runs at once
     offline: bool = False
     outages_s: tuple[tuple[float, float | None], ...] = ()  # from, until (seconds of the run; none: no return)
+    calibration: tuple[Annotated[Window, BeforeValidator(_window)], ...] = ()  # when it starts nothing, by the run
 
     def __post_init__(self) -> None:
         technology(self.technology)
+        if self.profile:
+            object.__setattr__(self, "technology", load_profile(self.profile).technology)
         if self.shares < 1 or self.lanes < 1 or self.qubits < 0:
             raise InputError(f"QPU {self.name}: shares and lanes must be at least 1, qubits at least 0")
         last = 0.0
@@ -71,7 +88,7 @@ class Overheads:
 
 @checked(frozen=True, config=STRICT)
 class Watts:
-    """Power of a node and of a QPU, held but idle and busy; energy is only told if these are given."""
+    """Power of a node and of a QPU, held but idle and busy; energy is only reported if these are given."""
 
     node_idle: float = 0.0
     node_busy: float = 0.0
@@ -171,6 +188,15 @@ class Site:
         """Memory of one node."""
         return self.memory_per_node_mb or _machine()[1]
 
+    def check_task(self, task: Task) -> None:
+        """Raise `NeedError` for a task that asks for more than any node has, or all of them together."""
+        if task.nodes > self.nodes:
+            raise _too_much(task, task.nodes, self.nodes, "nodes")
+        if task.cpus > 1 and task.cpus > self.node_cpus():
+            raise _too_much(task, task.cpus, self.node_cpus(), "cpus on a node")
+        if task.memory_mb > 0 and task.memory_mb > self.node_memory_mb():
+            raise _too_much(task, task.memory_mb, self.node_memory_mb(), "MB of memory on a node")
+
     def with_devices(self, devices: Sequence[Mapping[str, Any]]) -> Site:
         """The same site with the QPUs that its broker has."""
         keys = ("name", "technology", "qubits", "shares", "lanes")
@@ -178,7 +204,15 @@ class Site:
 
     def as_dict(self) -> dict[str, Any]:
         """The site as the journal keeps it."""
-        return asdict(self)
+        values = asdict(self)
+        for qpu in values["qpus"]:
+            if not qpu["calibration"]:
+                del qpu["calibration"]
+        return values
+
+
+def _too_much(task: Task, asked: int, there_is: int, what: str) -> NeedError:
+    return NeedError(f"task {task.name} asks for {asked} {what} and there are {there_is}", hint="ask for less")
 
 
 _TABLES: dict[str, Any] = {"qpus": Qpu, "overheads": Overheads, "watts": Watts, "slurm": Slurm}
@@ -219,11 +253,13 @@ def read_site(path: Path, what: str = "site file") -> dict[str, Any]:
 
 
 def parse_qpu(text: str) -> dict[str, Any]:
-    """`NAME:TECHNOLOGY[:offline]`, as on the command line."""
+    """`NAME:TECHNOLOGY[:offline]`, as on the command line; the name of a machine's profile will do as well."""
     name, _, rest = text.partition(":")
     kind, _, state = rest.partition(":")
     if not name or not kind or state not in ("", "offline"):
         raise InputError(f"{text!r} is not a QPU", hint="--qpu NAME:TECHNOLOGY, or NAME:TECHNOLOGY:offline")
+    if kind not in TECHNOLOGIES and kind in profile_names():
+        return {"name": name, "profile": kind, "offline": state == "offline"}
     return {"name": name, "technology": technology(kind).name, "offline": state == "offline"}
 
 

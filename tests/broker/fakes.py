@@ -7,10 +7,10 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.lines import DeviceSpec
+from qloom.broker.requests import Caller, TaskRequest
 from qloom.broker.service import BrokerService
 from qloom.broker.store.database import Database
-from qloom.broker.store.records import Caller, TaskRequest
 from qloom.device import Description, Status
 from qloom.errors import CannotTell, PayloadError, QuantumFailed, UnknownTask
 from qloom.model import Payload
@@ -121,6 +121,9 @@ class FakeDevice:
         if self.now == "broken":
             raise QuantumFailed("no answer")
         return self.now
+
+    async def calibration(self) -> str | None:
+        return None
 
     async def tasks(self) -> dict[str, float]:
         return {

@@ -26,7 +26,7 @@ class DirectoryDevice:
     """Each task is a file, named by its token, made at once or not at all."""
 
     def __init__(self, values: Any) -> None:
-        self.description = Description(values["name"], "directory", 8, ("test",), lanes=values.get("lanes", 1))
+        self.description = Description(values["name"], "annealer", 8, ("test",), lanes=values.get("lanes", 1))
         self.directory = Path(values["directory"])
         self.directory.mkdir(exist_ok=True)
         self.outages_s = ()
@@ -67,7 +67,7 @@ class DirectoryDevice:
             return Status("executing")
         if left_s > 0:
             await asyncio.sleep(left_s)
-        return Status("done", billed_s=0.0)
+        return Status("done", billed_s=0.0, calibration=await self.calibration())
 
     async def result(self, id: str) -> Any:
         return {"echo": json.loads((self.directory / id).read_text())["body"]}
@@ -77,6 +77,10 @@ class DirectoryDevice:
 
     async def state(self) -> str:
         return "idle"
+
+    async def calibration(self) -> str | None:
+        path = self.directory.with_name("calibration")
+        return path.read_text() if path.exists() else None
 
     async def tasks(self) -> dict[str, float]:
         return {path.name: 0.0 for path in self.directory.iterdir()}

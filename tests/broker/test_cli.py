@@ -56,7 +56,7 @@ def test_looking_at_the_qpus(connected):
     assert "annealer" in table
     assert "wait s  promised s" in table
     assert qloom("qpu", "status", "ann", "--quiet").strip() == "idle"
-    with pytest.raises(NotFound, match="no task and no QPU nothing"):
+    with pytest.raises(NotFound, match="no task or QPU is called nothing"):
         qloom("qpu", "status", "nothing")
 
 
@@ -119,7 +119,7 @@ def test_tokens_are_made_once_and_revoked(tmp_path):
     assert tokens.caller(private.read_text().strip()).admin
     with pytest.raises(InputError, match="cannot write"):
         qloom("broker", "token", "bob", "--admin", "--output", str(private), "--config", str(config))
-    with pytest.raises(InputError, match="no project chemistry"):
+    with pytest.raises(InputError, match="unknown project chemistry"):
         qloom("broker", "token", "ann", "--project", "chemistry", "--config", str(config))
     with pytest.raises(InputError, match="needs a project"):
         qloom("broker", "token", "ann", "--config", str(config))

@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from qloom.broker.problems import NotFound, StoreFull
-from qloom.broker.queue.ledger import Project
-from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.lines import DeviceSpec
+from qloom.broker.queue.policies import Project
 from qloom.broker.store.database import Database
 from qloom.broker.store.schema import integrity
 from qloom.errors import Refused

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from qloom.broker.feed import News
-from qloom.broker.queue.ledger import Project
+from qloom.broker.queue.policies import Project
 from tests.broker.web import form, service
 
 

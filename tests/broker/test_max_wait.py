@@ -15,7 +15,7 @@ from qloom.broker.queue.events import (
     TaskFinished,
     TaskSubmitted,
 )
-from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.lines import DeviceSpec
 from qloom.broker.queue.task import QuantumTask
 from qloom.errors import Refused
 from qloom.model import QpuHold

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from qloom.broker.auth.callers import Authenticator, RequestHead
-from qloom.broker.auth.munge import LIBRARY, Munge, statement
+from qloom.broker.auth.peers import LIBRARY, Munge, statement
 from qloom.broker.problems import Unauthenticated
 from qloom.errors import InputError
 
@@ -53,7 +53,7 @@ def munge(open_path):
 
 def encode_as(uid: int, socket: Path, text: bytes) -> str:
     script = (
-        "import sys; from qloom.broker.auth.munge import Munge; "
+        "import sys; from qloom.broker.auth.peers import Munge; "
         "print(Munge(sys.argv[1], sys.argv[2]).encode(sys.argv[3].encode()))"
     )
     command = ["setpriv", f"--reuid={uid}", "--regid=65534", "--clear-groups", sys.executable, "-c", script]
@@ -121,9 +121,9 @@ def test_a_forged_credential_is_refused(munge):
 def test_the_client_speaks_munge(munge, tmp_path, monkeypatch):
     import httpx
 
-    from qloom.broker.api.http import make_app
     from qloom.broker.client.client import BrokerClient
     from qloom.broker.client.transport import Transport
+    from qloom.broker.server.http import make_app
     from tests.broker.fakes import FakeDevice, Vendor, broker_on
     from tests.broker.web import form
 

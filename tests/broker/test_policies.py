@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from qloom.broker.queue.ledger import Project
-from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.lines import DeviceSpec
+from qloom.broker.queue.policies import Project
 from qloom.errors import InputError, Refused
 from qloom.model import QpuHold
 from tests.broker.fakes import ANN, FakeDevice, Vendor, broker_on, crash, order, run_virtual

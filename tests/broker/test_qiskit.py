@@ -22,20 +22,23 @@ from qiskit.circuit import Clbit, Parameter, Qubit
 from qiskit.primitives import BaseSamplerV2, StatevectorSampler
 from qiskit.providers import JobStatus
 
+from qloom.answers import Counts
 from qloom.broker.client.sync import SyncBrokerClient
 from qloom.errors import PayloadError, QuantumFailed
-from qloom.interop.qiskit import QloomSamplerV2, _shots
+from qloom.interop.qiskit import QloomBackendV2, QloomEstimatorV2, QloomSamplerV2
+from qloom.interop.qiskit.bits import check_counts
 from tests.broker.processes import ROOT, Service
 
 pytestmark = pytest.mark.slow  # real libraries, a real service
 
 GATES = {"kind": "qaoa", "name": "gates", "set_up_s": 0.0, "per_shot_s": 0.0}
+HELMI = {**GATES, "name": "helmi", "profile": "helmi"}
 ANNEALER = {"kind": "annealing", "name": "annealer", "set_up_s": 0.0, "per_shot_s": 0.0}
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    service = Service(tmp_path_factory.mktemp("qiskit"), "tests.broker.plain", devices=[GATES, ANNEALER])
+    service = Service(tmp_path_factory.mktemp("qiskit"), "tests.broker.plain", devices=[GATES, ANNEALER, HELMI])
     service.start()
     with SyncBrokerClient(service.address) as client:
         yield client
@@ -53,6 +56,15 @@ def bell():
     circuit.cx(0, 1)
     circuit.measure_all()
     return circuit
+
+
+def test_circuits_are_compiled_to_a_device_that_is_named_and_does_not_compile(broker):
+    estimator = QloomEstimatorV2("helmi", broker, seed=7)
+    circuit = bell().remove_final_measurements(inplace=False)
+    assert estimator.run([(circuit, ["ZZ", "XX", "YY"])], shots=50).result()[0].data.evs.tolist() == [1.0, 1.0, -1.0]
+    assert QloomBackendV2("helmi", broker).target.num_qubits == 5
+    counts = QloomSamplerV2("helmi", broker).run([bell()], shots=20).result()[0].data.meas.get_counts()
+    assert set(counts) == {"00", "11"}
 
 
 def test_a_circuit(sampler):
@@ -135,9 +147,10 @@ def test_registers_that_share_a_bit(sampler):
 
 
 def test_an_answer_without_counts_is_one_line():
-    for answer in ({"form": "vendor", "value": {}}, {"counts": {"000": 5}}, {"counts": {"00": 4}}):
+    registers = (("c", 2),)
+    for answer in ({"form": "vendor"}, Counts({"000": 5}, registers, 5), Counts({"00": 4}, registers, 5)):
         with pytest.raises(QuantumFailed, match="counts"):
-            _shots(answer, 2, 5)
+            check_counts(answer, 2, 5)
 
 
 def test_a_condition_and_loose_qubits(sampler):
@@ -153,10 +166,10 @@ def test_a_condition_and_loose_qubits(sampler):
 
 def test_nothing_to_run(sampler):
     assert list(sampler.run([]).result()) == []
-    with pytest.warns(UserWarning, match="no classical register"):
-        job = sampler.run([QuantumCircuit(1)])
-    assert job.status() is JobStatus.DONE
-    assert list(job.result()[0].data) == []
+    assert sampler.run([]).status() is JobStatus.DONE
+    for bits in (0, 1):
+        with pytest.raises(PayloadError, match="pub 1: the circuit measures nothing"):
+            sampler.run([bell(), QuantumCircuit(1, bits)])
 
 
 def test_what_is_refused_leaves_nothing_behind(sampler, broker):

@@ -12,7 +12,7 @@ from operator import attrgetter
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as some
 
-from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.lines import DeviceSpec
 from qloom.broker.store.database import Database
 from qloom.broker.store.schema import integrity
 from qloom.errors import QloomError

@@ -13,10 +13,10 @@ schemathesis = pytest.importorskip("schemathesis", reason="NOT TESTED: schemathe
 from hypothesis import HealthCheck, Phase, given, settings  # noqa: E402
 from schemathesis import GenerationMode  # noqa: E402
 
-from qloom.broker.api.http import make_app  # noqa: E402
 from qloom.broker.auth.callers import Authenticator  # noqa: E402
 from qloom.broker.clock import ServiceClock  # noqa: E402
-from qloom.broker.config import LimitsPart  # noqa: E402
+from qloom.broker.config_parts import LimitsPart  # noqa: E402
+from qloom.broker.server.http import make_app  # noqa: E402
 from tests.broker.fakes import FakeDevice, Vendor, broker_on  # noqa: E402
 
 EXAMPLES = max(10, int(os.environ.get("QLOOM_EXAMPLES", "300")) // 6)

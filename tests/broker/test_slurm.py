@@ -12,14 +12,14 @@ import time
 import pytest
 
 from qloom.broker.auth.callers import Authenticator
-from qloom.broker.auth.members import Members
 from qloom.broker.client.sync import SyncBrokerClient
 from qloom.broker.config import config_from
+from qloom.broker.members import Members
 from qloom.broker.problems import Forbidden, Unavailable
-from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.lines import DeviceSpec
+from qloom.broker.requests import Caller
 from qloom.broker.slurm import Account, SlurmSite, read_accounts, read_holdings
 from qloom.broker.store.database import Database
-from qloom.broker.store.records import Caller
 from qloom.errors import InputError, Refused
 from qloom.model import QpuHold
 from tests.broker.fakes import FakeDevice, Vendor, broker_on

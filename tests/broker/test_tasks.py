@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from qloom.broker.monitor import StateHook
 from qloom.broker.problems import Conflict, Forbidden, NotFound
-from qloom.broker.state_hook import StateHook
 from qloom.errors import InputError, PayloadError, Refused
 from qloom.model import QpuHold
 from tests.broker.fakes import ANN, BOB, ROOT, order
@@ -59,7 +59,7 @@ async def test_waiting_for_some_time_only(broker, vendor, clock):
     task = await broker.tasks.submit(ANN, order(seconds=10.0))
     assert (await broker.tasks.wait(ANN, task["id"], within_s=4.0))["state"] == "executing"
     assert clock.now_us() == 4_000_000
-    assert broker.registry._end_waiters.get(task["id"], []) == []
+    assert broker.registry.tasks[task["id"]].ended == []
 
 
 @scenario

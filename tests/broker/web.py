@@ -6,11 +6,11 @@ import contextlib
 
 import httpx
 
-from qloom.broker.api.http import make_app
 from qloom.broker.auth.callers import Authenticator
 from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.clock import ServiceClock
-from qloom.broker.config import LimitsPart
+from qloom.broker.config_parts import LimitsPart
+from qloom.broker.server.http import make_app
 from tests.broker.fakes import FakeDevice, Vendor, broker_on
 
 

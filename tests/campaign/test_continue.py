@@ -60,7 +60,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr("qloom.lab.campaign.execute.execute", interrupt)
     outcome = CliRunner().invoke(app, ["campaign", "run", write(tmp_path)])
-    assert "the same command goes on" in str(outcome.exception)
+    assert "run the same command to continue" in str(outcome.exception)
     assert outcome.exception.exit_code == 130
 
 

@@ -25,22 +25,22 @@ BAD = {
     "unknown strategy 'offlod'": '[matrix]\nstrategy = ["offlod"]\n',
     "unknown strategy 'magic'": '[matrix.how]\nso = { strategy = "magic" }\n',
     "no QPU technology is called 'abacus'": '[matrix]\ntechnology = ["abacus"]\n',
-    "colour is no axis": '[matrix]\ncolour = ["red"]\n',
+    "colour is not an axis": '[matrix]\ncolour = ["red"]\n',
     "base.nodez is not a known key": "[base]\nnodez = 3\n" + MATRIX,
     "greater than or equal to 1": "[matrix]\njobs = [0]\n",
-    "$wait_s is no calibrated value": '[base.parameters]\nquantum_s = "$wait_s"\n' + MATRIX,
+    "$wait_s is not a calibrated value": '[base.parameters]\nquantum_s = "$wait_s"\n' + MATRIX,
     "has no parameter 'quantum'": "[base.parameters]\nquantum = 3\n" + MATRIX,
     "strategy offload has no option 'patience_s'": "[base.options.offload]\npatience_s = 3\n" + MATRIX,
-    "options for 'workflow+shar', a strategy of no cell (is it workflow+share?": (
+    "options for 'workflow+shar', a strategy of no cell (did you mean workflow+share?": (
         '[base.options]\n"workflow+shar" = { per_task = 1 }\n[matrix]\nstrategy = ["offload", "workflow+share"]\n'
     ),
-    "options for 'maleable', a strategy of no cell (is it malleable?": (
+    "options for 'maleable', a strategy of no cell (did you mean malleable?": (
         '[base.options.maleable]\npatience_s = 3\n[matrix]\nstrategy = ["offload", "malleable"]\n'
     ),
     "options for 'malleable', a strategy of no cell (there are offload)": (
         "[base.options.malleable]\npatience_s = 3\n" + MATRIX
     ),
-    "strategy workflow+share has no option 'per_tusk' (is it per_task?": (
+    "strategy workflow+share has no option 'per_tusk' (did you mean per_task?": (
         '[base.options]\n"workflow+share" = { per_tusk = 1 }\n[matrix]\nstrategy = ["workflow+share"]\n'
     ),
     "option patience_s is 5 for malleable and 4 for another strategy of the same run": (
@@ -77,7 +77,7 @@ def test_a_mistake_in_the_file_is_one_line_and_nothing_runs(problem, text, tmp_p
     [
         (["run", "nothing"], "no campaign is called 'nothing'"),
         (["run", "missing.toml"], "cannot read the campaign file"),
-        (["run", "qce25", "--scale", "2"], "'2' is no scale"),
+        (["run", "qce25", "--scale", "2"], "'2' is not a scale"),
         (["run", "qce25", "--world", "moon"], "unknown world 'moon'"),
         (["run", "qce25", "--calibrate", "doubles"], "cannot be calibrated to 'doubles'"),
         (["run", "split", "--calibrate", "all"], "no published table"),

@@ -8,9 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from qloom.cli.main import app
-from qloom.lab.campaign.calibrate import fit
 from qloom.lab.campaign.cells import expand, published_for
-from qloom.lab.campaign.execute import carry_out
+from qloom.lab.campaign.execute import carry_out, fit
 from qloom.lab.campaign.plans import plan_for
 from qloom.lab.campaign.read import built_in_names, read_raw
 from qloom.lab.campaign.rows import claims_of, read_results, rows_of

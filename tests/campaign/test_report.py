@@ -15,12 +15,12 @@ from qloom.cli.main import app
 from qloom.lab.campaign import formats
 from qloom.lab.campaign.cells import expand
 from qloom.lab.campaign.charts import colours_of, drawing_of
+from qloom.lab.campaign.figures import spread_of
 from qloom.lab.campaign.map import winners_of
 from qloom.lab.campaign.page import page_of
 from qloom.lab.campaign.plans import Conditions, parse_scale, plan_for
 from qloom.lab.campaign.read import read_raw
 from qloom.lab.campaign.rows import differences_of, rows_of
-from qloom.lab.campaign.statistics import spread_of
 from qloom.lab.campaign.store import CampaignRun
 from qloom.strategies import STRATEGIES
 from tests.campaign.helpers import SMALL, results, write
@@ -168,7 +168,7 @@ def test_commands_print_and_write(tmp_path):
         assert runner.invoke(app, ["campaign", "report", "small", "-o", str(output)]).exit_code == 0
         assert "malleable" in output.read_text()
     refused = runner.invoke(app, ["campaign", "report", "small", "-o", str(tmp_path / "report.pdf")])
-    assert "cannot tell the format" in str(refused.exception)
+    assert "has no known suffix" in str(refused.exception)
     assert not (tmp_path / "report.pdf").exists()
     printed = runner.invoke(app, ["campaign", "report", "small", "-f", "md"]).stdout
     assert printed == (tmp_path / "report.md").read_text()

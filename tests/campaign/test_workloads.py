@@ -54,10 +54,10 @@ def test_a_workload_is_a_cell_like_any_other():
     ("workload", "message"),
     [
         ({"load": 0}, "the load factor must be above 0, not 0"),
-        ({"mix": "magic"}, "'magic' is no part of a mix"),
+        ({"mix": "magic"}, "'magic' is not part of a mix"),
         ({"size": 3}, "workload: size"),
         ({"policy": "nope"}, "unknown policy 'nope'"),
-        ({"arrivals": "nope"}, "no arrivals are called 'nope'"),
+        ({"arrivals": "nope"}, "unknown arrivals 'nope'"),
         ({"arrivals": "closed", "load": 0.5}, "users of a closed loop make the load"),
         ({"arrivals": "closed"}, "has no figure harm_s"),
         ({"hybrid": 0}, "has no figure hybrid_turnaround_s"),

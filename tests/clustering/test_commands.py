@@ -78,7 +78,7 @@ def test_payloads_for_machines(qubo, tmp_path):
     assert circuit.read_text().startswith("OPENQASM 3.0;")
     with pytest.raises(InputError, match=f"the QUBO has {said['qubits']} variables, the device 3 qubits"):
         call("solve", qubo, "--to", "qaoa", "--qubits", 3, "--out", circuit)
-    with pytest.raises(InputError, match="--to guess is not known"):
+    with pytest.raises(InputError, match="--to: unknown target 'guess'"):
         call("solve", qubo, "--to", "guess", "--out", circuit)
 
 
@@ -104,9 +104,9 @@ def test_bad_files_are_one_clear_line(points, qubo, tmp_path):
         ((*build, tmp_path / "real.npy"), "integers for 400 points are needed, not float64"),
         ((*build, tmp_path / "text.json"), "not an npy file"),
         ((*build, cells, cells), "two label files have the same name"),
-        ((*build, cells, "--weights", "colour"), "no weights 'colour'"),
+        ((*build, cells, "--weights", "colour"), "unknown weights 'colour'"),
         (("cluster", points, *label, "--k", 500, "--out", out), "k = 500 clusters cannot be made of 400 points"),
-        (("cluster", points, *label, "--method", "guess", "--out", out), "no clustering method 'guess'"),
+        (("cluster", points, *label, "--method", "guess", "--out", out), "unknown clustering method 'guess'"),
     ]:
         with pytest.raises(InputError) as refused:
             call(*words)

@@ -7,11 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from qloom.clustering.neutral_atoms import pulser_sequence
+from qloom.clustering.encodings import FAR, NEAR, embed, ising, pulser_sequence, qaoa
 from qloom.clustering.overlap import cells_of
-from qloom.clustering.qaoa import ising, qaoa
 from qloom.clustering.qubo import graph
-from qloom.clustering.unitdisk import FAR, NEAR, embed
 from qloom.errors import InputError, PayloadError
 
 CHAIN = [np.array([0, 0, 0, 1, 1, 1, 2, 2]), np.array([0, 0, 1, 1, 1, 2, 2, 2])]
@@ -102,7 +100,7 @@ def test_atoms_are_near_where_clusters_overlap(overlaps):
 
 
 def test_six_clusters_around_one_cannot_be_embedded():
-    with pytest.raises(PayloadError, match=r"no unit-disk graph: single:0 overlaps with 6 clusters"):
+    with pytest.raises(PayloadError, match=r"not a unit-disk graph: single:0 overlaps with 6 clusters"):
         embed(star(6))
 
 
@@ -140,5 +138,5 @@ def test_without_pulser_the_extra_is_named(monkeypatch):
 
 
 def test_a_device_nobody_knows():
-    with pytest.raises(InputError, match="no neutral-atom device 'abacus'"):
+    with pytest.raises(InputError, match="unknown neutral-atom device 'abacus'"):
         pulser_sequence(chain(), "abacus")

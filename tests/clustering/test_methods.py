@@ -147,7 +147,7 @@ def test_hdbscan(name, min_size):
         (lambda p: kmeans(p, 7, seed=0), "k = 7 clusters cannot be made of 6 points"),
         (lambda p: kmeans(p, 0, seed=0), "k = 0"),
         (lambda p: cut(tree(p), 7), "k = 7 clusters cannot be made of 6 points"),
-        (lambda p: tree(p, "median"), "no linkage 'median'"),
+        (lambda p: tree(p, "median"), "unknown linkage 'median'"),
         (lambda p: dbscan(p, 0.0, 3), "eps must be a positive number"),
         (lambda p: dbscan(p, float("nan"), 3), "eps must be a positive number"),
         (lambda p: dbscan(p, 1.0, 0), "min_pts must be at least 1"),
@@ -164,5 +164,5 @@ def test_toys_are_seeded():
     for name in TOYS:
         assert (toy(name, 1).points == toy(name, 1).points).all()
     assert (toy("moons", 1).points != toy("moons", 2).points).any()
-    with pytest.raises(InputError, match="no toy set"):
+    with pytest.raises(InputError, match="unknown toy set"):
         toy("squares")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial import cKDTree
 
-from qloom.clustering.neighbours import kth_distances, nearest
+from qloom.clustering.kdtrees import kth_distances, nearest
 
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3, 4, 12])

@@ -104,7 +104,7 @@ def test_a_driver_starts_light():
 
 
 def test_a_missing_extra_is_named(monkeypatch):
-    monkeypatch.setattr(sys.modules["qloom.clustering.checks"], "find_spec", lambda name: None)
+    monkeypatch.setattr(sys.modules["qloom.clustering.parameters"], "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"qloom\[clustering\]"):
         run(program, blobs=100)
 
@@ -165,14 +165,14 @@ BAD = [
     ({"blobs": 100, "k_min": 1}, "start at 2 or more"),
     ({"blobs": 100, "k_min": 6, "k_max": 5}, "must rise"),
     ({"blobs": 100, "linkage_k": 1}, "linkage_k must be 0"),
-    ({"blobs": 100, "methods": "kmeans,guess"}, "no clustering method 'guess'"),
+    ({"blobs": 100, "methods": "kmeans,guess"}, "unknown clustering method 'guess'"),
     ({"blobs": 100, "methods": "kmeans,kmeans"}, "can be named once"),
     ({"blobs": 100, "methods": ""}, "at least one is needed"),
     ({"blobs": 100, "min_pts": 0}, "min_pts must be at least 1"),
     ({"blobs": 100, "eps_min": 1.0}, "eps_min and eps_max belong together"),
     ({"blobs": 100, "eps_min": 2.0, "eps_max": 1.0}, "eps must be positive and rise"),
-    ({"blobs": 100, "weights": "colour"}, "no weights 'colour'"),
-    ({"blobs": 100, "penalty": "none"}, "no penalty 'none'"),
+    ({"blobs": 100, "weights": "colour"}, "unknown weights 'colour'"),
+    ({"blobs": 100, "penalty": "none"}, "unknown penalty 'none'"),
     ({"blobs": 100, "iterations": 0}, "iterations and shots must be at least 1"),
     ({"blobs": 100, "threads": 0}, "threads must be at least 1"),
     ({"blobs": 100, "precision": "half"}, "precision must be single or double"),

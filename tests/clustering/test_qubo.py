@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qloom.clustering.answer import compact, cover, repair
-from qloom.clustering.optimum import gap, optimum, optimum_by_search
+from qloom.clustering.answer import compact, cover, gap, optimum, optimum_by_search, repair
 from qloom.clustering.overlap import cells_of
 from qloom.clustering.qubo import PENALTIES, graph, model, partial_labels, terms
 from qloom.errors import InputError
@@ -96,7 +95,7 @@ def test_the_search_finds_an_optimum(labelings, by_silhouette, seed):
 def test_a_search_that_takes_too_long_is_left_to_the_solver(monkeypatch):
     cells = cells_of([np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 1, 2, 2])])
     overlaps = graph(cells, ["halves", "thirds"])
-    monkeypatch.setattr(sys.modules["qloom.clustering.optimum"], "SEARCH_LIMIT", 1)
+    monkeypatch.setattr(sys.modules["qloom.clustering.answer"], "SEARCH_LIMIT", 1)
     assert optimum_by_search(overlaps, cells.sizes.tolist()) == optimum(overlaps)
 
 

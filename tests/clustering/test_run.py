@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from qloom.clustering import program
-from qloom.clustering.summary import summary_of
+from qloom.clustering.report import summary_of
 from tests.clustering.fakejob import FakeJob, run
 
 

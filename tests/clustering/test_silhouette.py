@@ -10,7 +10,7 @@ from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics import silhouette_samples as sklearn_samples
 
-from qloom.clustering.compare import adjusted_rand, mutual_information
+from qloom.clustering.overlap import adjusted_rand, mutual_information
 from qloom.clustering.silhouette import silhouette_samples
 from qloom.clustering.toys import TOYS, toy
 from qloom.errors import InputError

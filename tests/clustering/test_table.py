@@ -5,8 +5,7 @@ from __future__ import annotations
 from typer.testing import CliRunner
 
 from qloom.cli.clustering import app
-from qloom.clustering.table import markdown, toy_table
-from qloom.clustering.toys import CONVEX, TOYS
+from qloom.clustering.toys import CONVEX, TOYS, markdown, toy_table
 
 
 def test_on_convex_sets_the_aggregate_is_as_good_as_the_best_clustering():

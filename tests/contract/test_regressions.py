@@ -50,7 +50,7 @@ def test_a_refused_resume_leaves_the_journal_as_it_was(tmp_path):
     last_end = max(place for place, line in enumerate(lines) if b'"task_ended"' in line)
     journal.write_bytes(b"".join(lines[:last_end]))
     file.write_text(PROGRAM.format(first=7))
-    with pytest.raises(ProgramChanged, match=r"call 1 of the journal, classical\(square\)"):
+    with pytest.raises(ProgramChanged, match=r"call 1 differs from the journal: it was classical"):
         raise qloom.resume("last").errors[0]
     file.write_text(PROGRAM.format(first=1))
     resumed = qloom.resume("last")

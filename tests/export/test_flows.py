@@ -13,11 +13,9 @@ from qloom.errors import InputError, PayloadError
 from qloom.export import Places, flow_of, read_places, steps, write_cwl, write_shell
 from qloom.export.cwl import documents
 from qloom.export.flow import QUANTUM
-from qloom.export.judge import proceeds
-from qloom.export.places import placed
-from qloom.export.solve import run_quantum_step
-from qloom.export.streamflow import streamflow_file
-from qloom.export.yaml import to_yaml
+from qloom.export.folder import to_yaml
+from qloom.export.places import placed, streamflow_file
+from qloom.export.solve import proceeds, run_quantum_step
 
 SENSORS = str(Path(__file__).parents[2] / "examples" / "jobfile" / "sensors.toml")
 
@@ -168,7 +166,7 @@ def test_a_program_without_static_shape_is_refused(program, why):
         ("clustering", {"blob": 60}, "unexpected keyword argument 'blob'"),
         ("clustering", {}, "one of data and blobs"),
         ("clustering", {"blobs": 60, "threshold": "high"}, "threshold must be a number"),
-        ("clustering", {"blobs": 60, "methods": "magic"}, "no clustering method 'magic'"),
+        ("clustering", {"blobs": 60, "methods": "magic"}, "unknown clustering method 'magic'"),
     ],
 )
 def test_wrong_parameters_are_refused_in_one_line(program, given, why):
@@ -182,7 +180,7 @@ def test_wrong_parameters_are_refused_in_one_line(program, given, why):
     [
         ('[steps]\ncheck = "moon"', "step check is put on 'moon', and there is no such location"),
         ('[steps]\ncheque = "compute"', "there is no step 'cheque'"),
-        ('site = "cloud"', "no kind of site 'cloud'"),
+        ('site = "cloud"', "unknown kind of site 'cloud'"),
         ('site = "slurm"\nquantum = "magic"', "cannot go to 'magic'"),
         ("nodes = true\nlocation = 1", "location is not a known key"),
         ('locations = "here"', "locations must be a table"),

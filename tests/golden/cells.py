@@ -21,7 +21,7 @@ from qloom.lab.advisor.crowd import Waits
 from qloom.lab.advisor.known import Drawn, Known
 from qloom.lab.advisor.trial import run_trial
 from qloom.lab.load.background import Failures
-from qloom.lab.load.intervals import Mean
+from qloom.lab.load.metrics import Mean
 from qloom.lab.load.records import JobRecord
 from qloom.lab.load.run import Load, run_load
 from qloom.lab.load.workload import Hybrid, LoadJob

@@ -113,6 +113,14 @@ class _Story:
                 self._moment(event, f"{job} asks for spare work that was begun")
             case "candidate":
                 self._moment(event, f"{job} has a choice: {event['choice']}")
+            case "qpu_budget_spent":
+                self._moment(event, f"the run has held {event['most_qpu_s']} QPU-seconds")
+            case "diverged":
+                self._moment(event, f"{job} differs from its journal")
+            case "call_abandoned":
+                pass  # the row of the call has no end, and says as much
+            case "program_computed":
+                self._rows.append((event["at_us"] - round(event["seconds"] * 1e6), event["at_us"], f"{job} computes"))
             case "result_lost":
                 self._moment(event, f"{job} has lost a result")
             case unknown:

@@ -25,8 +25,9 @@ def test_there_is_one_of_each_world_and_driver():
 
 @pytest.mark.parametrize("name", KEPT)
 def test_what_it_says_of_its_run_is_what_it_said(name, qloom_home):
-    figures = figures_of(unpack(name, qloom_home))
-    assert json.loads(json.dumps(figures)) == kept_figures()[name]
+    figures, kept = figures_of(unpack(name, qloom_home)), kept_figures()[name]
+    said_then = {figure: value for figure, value in figures.items() if figure in kept}  # there may be new figures
+    assert json.loads(json.dumps(said_then)) == kept
     assert figures["results"] == ([] if name in KILLED else [RESULT])
 
 

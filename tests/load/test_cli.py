@@ -107,13 +107,13 @@ def test_arrivals_of_a_trace_are_replaced_if_asked_for(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--arrivals", "trace"], "the model has no arrivals of its own"),
+        (["--arrivals", "trace"], "the model has no arrivals"),
         (["--arrivals", "closed", "--load", "0.5"], "users of a closed loop make the load"),
         (["--load", "trace"], "there is no trace"),
         (["--load", "0"], "the load factor must be above 0, not 0"),
         (["--load", "much"], "--load 'much': not a number"),
-        (["--hybrid", "some"], "--hybrid: 'some' is no share"),
-        (["--partition", "gpu"], "'gpu' is no partition"),
+        (["--hybrid", "some"], "--hybrid: 'some' is not a share"),
+        (["--partition", "gpu"], "'gpu' is not a partition"),
         (["--policy", "nobody"], "unknown policy 'nobody'"),
         (["--mtbf-h", "0"], "failures need positive hours"),
         (["--strategy", "all", "--csv", "x.csv"], "--swf and --csv hold one run"),

@@ -10,8 +10,8 @@ import pytest
 from qloom.errors import InputError, NeedError
 from qloom.lab.load.background import Failures
 from qloom.lab.load.engine import Engine
-from qloom.lab.load.model import lublin
 from qloom.lab.load.run import Load, run_load
+from qloom.lab.load.source import lublin
 from qloom.lab.load.workload import Hybrid, LoadJob
 from qloom.lab.schedulers import make_policy
 from qloom.lab.schedulers.policy import Decision, Policy, Resize
@@ -319,7 +319,7 @@ def test_the_same_load_gives_the_same_result():
         ({"policy_options": {"width": 3}}, "policy Easy has no option 'width'"),
         ({"load": 0.0}, "the load factor must be above 0, not 0"),
         ({"jobs": []}, "the workload is empty"),
-        ({"arrivals": "sometimes"}, "no arrivals are called 'sometimes'"),
+        ({"arrivals": "sometimes"}, "unknown arrivals 'sometimes'"),
         ({"hybrid": 1.5}, "the share of hybrid jobs is between 0 and 100 %, not 150%"),
         ({"warm_up": 1.0}, "the warm-up is a part of the jobs"),
         ({"strategy": "magic"}, "unknown strategy 'magic'"),

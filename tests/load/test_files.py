@@ -9,15 +9,20 @@ from random import Random
 import pytest
 
 from qloom.errors import InputError
-from qloom.lab.load.arrivals import poisson, scaled
-from qloom.lab.load.estimates import USUAL_LIMITS_S
-from qloom.lab.load.mix import KINDS, parse_mix, with_hybrid
-from qloom.lab.load.model import lublin
-from qloom.lab.load.records import write_csv
+from qloom.lab.load.records import read_swf, write_csv, write_results_swf, write_swf
 from qloom.lab.load.run import Load, run_load
-from qloom.lab.load.sidecar import read_sidecar, write_sidecar
-from qloom.lab.load.swf import read_swf, write_results_swf, write_swf
-from qloom.lab.load.workload import Hybrid, LoadJob, work_node_s
+from qloom.lab.load.source import lublin, read_sidecar, write_sidecar
+from qloom.lab.load.workload import (
+    KINDS,
+    USUAL_LIMITS_S,
+    Hybrid,
+    LoadJob,
+    parse_mix,
+    poisson,
+    scaled,
+    with_hybrid,
+    work_node_s,
+)
 from qloom.site import Site
 
 TRACE = """\
@@ -138,5 +143,5 @@ def test_a_job_that_becomes_hybrid_keeps_its_time_and_its_nodes():
 def test_a_mix_is_kinds_and_weights():
     assert parse_mix("classical=2, quantum") == {"classical": 2.0, "quantum": 1.0}
     for wrong in ("plaid", "classical=-1", "classical=two", ""):
-        with pytest.raises(InputError, match="is no part of a mix"):
+        with pytest.raises(InputError, match="is not part of a mix"):
             parse_mix(wrong)

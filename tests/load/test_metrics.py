@@ -9,12 +9,10 @@ import pytest
 
 from qloom.errors import InputError
 from qloom.lab.load.hybrid import Wanted
-from qloom.lab.load.intervals import Mean, batch_mean, mean_of, percentile, student_t
-from qloom.lab.load.metrics import harm_s, measure
-from qloom.lab.load.model import lublin
+from qloom.lab.load.metrics import Mean, batch_mean, harm_s, mean_of, measure, percentile, student_t
 from qloom.lab.load.records import JobRecord
-from qloom.lab.load.repeat import until_known
-from qloom.lab.load.run import Load
+from qloom.lab.load.run import Load, until_known
+from qloom.lab.load.source import lublin
 from qloom.site import Site
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from qloom.lab.load.engine import Engine
 from qloom.lab.schedulers import POLICIES, make_policy
-from qloom.lab.schedulers.conservative import Conservative
 from qloom.lab.schedulers.policy import Decision, Policy
+from qloom.lab.schedulers.reservations import Conservative
 from qloom.lab.schedulers.state import FOREVER_US, Entry, State
 from tests.load import brute_force
 from tests.load.brute_force import Job

@@ -145,7 +145,7 @@ def test_told_to_stop_it_saves_and_the_same_command_goes_on(tmp_path):
     root.send_signal(signal.SIGTERM)
     code, out, err = ranks.finish(root)
     assert (code, err) == (75, "")
-    assert "run the same command to go on" in out
+    assert "run the same command to continue" in out
     again = start_root(tmp_path, "--nodes", "1-3", "--start", "3", program, "3")
     code, out, err = ranks.finish(again)
     assert code == 0, err

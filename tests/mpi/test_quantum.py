@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qloom.errors import JobError
-from qloom.mpi.waiting import wait_for
+from qloom.mpi.items import wait_for
 from tests.mpi import ranks
 
 ONE_WORLD = """
@@ -88,7 +88,7 @@ def test_a_classical_component_that_never_comes_is_not_waited_for_forever(tmp_pa
 def test_a_call_that_hangs_is_ended_by_the_watchdog(tmp_path):
     program = """
     from mpi4py import MPI
-    from qloom.mpi.waiting import watchdog
+    from qloom.mpi.items import watchdog
 
     port = MPI.Open_port()
     with watchdog(0.5, "accepting"):

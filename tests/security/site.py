@@ -7,10 +7,11 @@ from pathlib import Path
 
 import httpx
 
-from qloom.broker.api.http import make_app
 from qloom.broker.auth.tokens import TokenFile
-from qloom.broker.config import LimitsPart, config_from
+from qloom.broker.config import config_from
+from qloom.broker.config_parts import LimitsPart
 from qloom.broker.serve import authenticator, running
+from qloom.broker.server.http import make_app
 from qloom.devices.factory import make_device
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -121,7 +121,7 @@ REFUSED = {
     "a power of a definition": (circuit(doubling(10) + "pow(10 ** 9) @ g9 q[0];"), "max_operations"),
     "a million controls": (circuit("ctrl(1000000) @ x q[0], q[1];"), "controls"),
     "gates by the ten thousand": (circuit("x q[0];" * 21_000), "max_operations"),
-    "circuits by the ten thousand": (task("openqasm3", [ONE + END] * 11_000), "max_operations"),
+    "circuits by the ten thousand": (task("openqasm3", [ONE + END] * 11_000), "max_circuits"),
     # Depth and length
     "a thousand parentheses": (circuit(f"rx({'(' * 1000}1{')' * 1000}) q[0];"), "deep"),
     "a thousand blocks": (circuit("if (c[0] == 1) { " * 1000 + "x q[0];" + "}" * 1000), "deep"),

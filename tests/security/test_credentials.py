@@ -12,7 +12,7 @@ import urllib.parse
 import httpx
 import pytest
 
-from qloom.broker.auth.munge import statement
+from qloom.broker.auth.peers import statement
 from tests.broker.test_munge import encode_as, munge, needs_munge  # noqa: F401
 from tests.security.server import PATIENCE_S, Attacked, ask, attacked, error_of, form
 

@@ -252,6 +252,24 @@ def test_open_pages_are_not_free_of_limits(tmp_path):
         service.works_for("ann")
 
 
+@pytest.mark.parametrize("path", ["/v1/tasks", "/v1/queue"])
+def test_a_long_list_counts_as_several_requests(tmp_path, path):
+    """The loop serves nobody while it makes one: a user with many tasks could stop the broker with few requests."""
+    with attacked(tmp_path, limits={"requests_per_s": 0.001, "burst": 300}) as service:
+        with service.client("root") as root:
+            assert root.post("/v1/devices/q/drain").status_code == 200
+        with service.client("ann") as ann:
+            made = [ann.post("/v1/tasks", json=form(name="x" * 200)).status_code for _ in range(200)]
+            assert made == [201] * 200
+            lists = [ann.get(path) for _ in range(100)]
+            assert len(lists[0].content) > 2 * 32 * 1024
+            answered = [one.status_code for one in lists].count(200)
+            assert 5 < answered < 50, "100 requests were left"
+            assert lists[-1].status_code == 429
+        with service.client("bob") as bob:
+            assert bob.get(path).status_code == 200
+
+
 def test_streams_and_waits_of_one_user_are_counted(tmp_path):
     limits = {"streams": 2, "requests_at_once": 5}
     with attacked(tmp_path, limits=limits) as service, contextlib.ExitStack() as opened:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from qloom.broker.api.reading import ReaderPool
-from qloom.broker.store.records import TaskRequest
+from qloom.broker.requests import TaskRequest
 from qloom.model import Payload
 from tests.security.served import serve
 
@@ -148,6 +148,14 @@ def test_forms_are_refused_alike_however_large_they_are(broker):
         first, again = broker.post(key).json(), broker.post(key).json()
         assert first["id"] == again["id"]
         assert broker.post({**key, "shots": 2}).status_code == 409
+
+
+def test_options_that_would_keep_the_broker_busy_are_refused(broker):
+    """They are read on the event loop when a task is queued, stored and run; a body never is."""
+    for options in ({f"key{number}": 1 for number in range(10_000)}, {"note": "x" * 70_000}, {"note": [[]] * 30_000}):
+        refused = broker.post({**LARGE, "body": 1, "options": options})
+        assert refused.status_code == 422
+        assert "body.options: Value error, may have 65536 bytes at most" in refused.json()["message"]
 
 
 class Desk(ReaderPool):

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from qloom.broker.queue.ledger import Project
+from qloom.broker.queue.policies import Project
 from qloom.cli import broker as broker_commands
 from qloom.cli import qpu as qpu_commands
 from qloom.model import QpuHold

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from qloom.broker.server.listen import listening
+from qloom.broker.server.connections import listening
 from qloom.errors import InputError
 from tests.broker.processes import ROOT, Service
 from tests.security.server import free_port

@@ -329,6 +329,6 @@ async def test_polling_a_session_that_waits_leaves_nothing_behind(tmp_path):
         waiting = await broker.sessions.open(ANN, "q", QpuHold.WHOLE)
         for _ in range(50):
             assert (await broker.sessions.wait_open(ANN, waiting["id"], 0.001))["state"] == "waiting"
-        assert broker.registry.sessions[waiting["id"]].waiters == []
+        assert broker.registry.sessions[waiting["id"]].changed == []
     finally:
         await broker.close()

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from qloom.broker.config import config_from
-from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.lines import DeviceSpec
 from qloom.devices.factory import make_device
 from qloom.errors import InputError
 from tests.broker.fakes import ANN, FakeDevice, Vendor, broker_on, crash, order, run_virtual
@@ -52,6 +52,23 @@ def test_a_vendor_with_a_queue_promises_nothing_and_its_limit_holds_all_the_same
             task = await ann.post("/v1/tasks", json={"kind": "openqasm3", "body": CIRCUIT, "device": "vendor"})
             view = await ended(ann, task.json()["id"])
             assert (view["state"], view["reason"]) == ("failed", "it ran longer than 0.2 s")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("stalled_s", [0.35, 1.0], ids=["until just after the limit", "for longer"])
+def test_no_task_is_ended_for_time_in_which_the_broker_itself_did_not_run(tmp_path, stalled_s):
+    """The machine was busy, or the process was stopped: the device was done long before the limit."""
+
+    async def main():
+        promise = {"longest_s": 0.1, "limit_s": 0.3}
+        options = {"devices": [{"kind": "annealing", "name": "q"}], "promise": promise}
+        async with site(tmp_path, **options) as (_, client), client("ann") as ann:
+            task = (await ann.post("/v1/tasks", json=delay(0.05))).json()["id"]
+            assert (await ann.get(f"/v1/tasks/{task}?wait=30")).json()["state"] in ("executing", "done")
+            time.sleep(stalled_s)  # nothing runs meanwhile
+            view = await ended(ann, task)
+            assert (view["state"], view["reason"]) == ("done", "")
 
     asyncio.run(main())
 

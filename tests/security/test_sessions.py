@@ -10,8 +10,8 @@ import os
 
 import pytest
 
+from qloom.broker.requests import Caller
 from qloom.broker.store.database import Database
-from qloom.broker.store.records import Caller
 from qloom.broker.store.schema import CHECKSUM, connect
 from tests.security.site import ended, site
 
@@ -69,6 +69,17 @@ async def test_a_shared_session_is_for_the_members_of_its_project(broker, ann, a
     assert (task.json()["user"], task.json()["project"]) == ("amy", "physics")
     assert (await bob.post("/v1/tasks", json=delay(session=session))).status_code == 404
     assert (await amy.delete(f"/v1/sessions/{session}")).status_code == 403, "to end it is its owner's"
+
+
+@attack
+async def test_a_key_stands_for_one_session_and_never_for_another_device_or_hold(broker, ann, amy, bob, boss):
+    form = {"device": "q", "key": "mine"}
+    first = (await ann.post("/v1/sessions", json=form)).json()
+    assert (await ann.post("/v1/sessions", json=form)).json()["id"] == first["id"]
+    for change in ({"hold": "whole"}, {"shared": True}, {"device": "other"}):
+        assert (await ann.post("/v1/sessions", json={**form, **change})).status_code == 409
+    of_amy = (await amy.post("/v1/sessions", json={**form, "project": "physics"})).json()
+    assert of_amy["id"] != first["id"], "a key belongs to its user"
 
 
 @attack

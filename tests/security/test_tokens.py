@@ -18,10 +18,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from qloom.broker.api.http import make_app
 from qloom.broker.auth.callers import Authenticator, RequestHead
 from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.feed import News
+from qloom.broker.server.http import make_app
 from qloom.cli import broker as broker_commands
 from qloom.errors import InputError
 from tests.broker.processes import Service
@@ -234,7 +234,7 @@ def test_a_changed_member_list_counts_for_open_streams_and_waits(tmp_path):
                 waiting = asyncio.ensure_future(guarded.get(f"/v1/tasks/{task}/result", params={"wait": 30}))
                 caller = await _caller(auth, ann.headers["Authorization"])
                 listener = broker.feed.listen(caller, None, auth.current)
-                while not broker.registry._end_waiters:
+                while not any(task.ended for task in broker.registry.tasks.values()):
                     await asyncio.sleep(0)
                 auth.replace_members({"physics": (), "chemistry": ("bob",)}, ())
                 answer = await waiting

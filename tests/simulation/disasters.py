@@ -49,8 +49,7 @@ LIMIT_S = 1000.0  # of virtual time, far longer than any schedule takes
 MOST_STEPS = 40  # that a driver may take after it was told to die
 
 
-class QpuBroke(QuantumFailed):
-    """What a task sees whose QPU fails while it executes."""
+BROKEN = Status("failed", error="the QPU broke", fault=True)  # of a task whose QPU fails while it executes
 
 
 @dataclass(frozen=True)
@@ -245,7 +244,8 @@ class Disasters:
         finally:
             await host.world.close()
         for ended in ended_jobs:
-            if isinstance(ended, BaseException) and not isinstance(ended, AllocationEnded | QpuBroke):
+            broke = isinstance(ended, QuantumFailed) and ended.message == BROKEN.error
+            if isinstance(ended, BaseException) and not (broke or isinstance(ended, AllocationEnded)):
                 raise ended
         journal.record(RunEnded(state="done"), durable=True)
 
@@ -327,7 +327,7 @@ class Fragile:
                 return status
             await self._device.stop(id)
             del self._executing[id]
-            raise QpuBroke("the QPU failed")
+            return BROKEN
         except asyncio.CancelledError:
             del self._executing[id]
             raise
@@ -338,7 +338,7 @@ class Fragile:
 def _restart(broker: InProcessBroker) -> None:
     """A new queue core that takes up what the old one knew, as the service does with its store."""
     old = broker.core
-    broker.core = QueueCore(broker.specs)
+    broker.dispatcher.core = QueueCore(broker.specs)
     sessions = [KnownSession(session.requested, session.is_open) for session in old._sessions.values()]
     tasks = [
         QuantumTask(
@@ -355,4 +355,4 @@ def _restart(broker: InProcessBroker) -> None:
     ]
     broker.core.restore(sessions, tasks)
     for name in broker.devices:
-        broker._handle(events.DeviceUp(name, old.is_up(name)))
+        broker.dispatcher.handle(events.DeviceUp(name, old.is_up(name)))

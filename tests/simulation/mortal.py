@@ -244,7 +244,8 @@ class OwnBroker:
         self._broker = broker
         self._calls: dict[asyncio.Task[Any], bool] = {}
         self.sessions: dict[str, bool] = {}
-        self.choose, self.expected_wait_s = broker.choose, broker.expected_wait_s
+        self.choose, self.takes, self.expected_wait_s = broker.choose, broker.takes, broker.expected_wait_s
+        self.is_up, self.returns, self.describe = broker.is_up, broker.returns, broker.describe
 
     @property
     def holds_nothing(self) -> bool:

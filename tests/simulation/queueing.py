@@ -29,7 +29,7 @@ from qloom.broker.queue.events import (
     TaskSubmitted,
     TimePassed,
 )
-from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.lines import DeviceSpec
 from qloom.broker.queue.state import KnownSession
 from qloom.broker.queue.task import NOTHING, Counted, Place, QuantumTask
 from qloom.errors import Refused

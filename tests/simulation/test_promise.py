@@ -7,7 +7,7 @@ import os
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as some
 
-from qloom.broker.queue.promise import DeviceSpec, shares_for
+from qloom.broker.queue.lines import DeviceSpec, shares_for
 from qloom.errors import InputError
 from tests.simulation.queueing import Habits, Queueing
 

@@ -17,8 +17,8 @@ from qloom.broker.queue.events import (
     TaskFinished,
     TaskSubmitted,
 )
-from qloom.broker.queue.ledger import Ledger, Project
-from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.lines import DeviceSpec
+from qloom.broker.queue.policies import Ledger, Project
 from qloom.broker.queue.task import QuantumTask
 from qloom.model import QpuHold
 

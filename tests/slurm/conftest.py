@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from qloom.testbed import Testbed, TestbedSettings
-from qloom.testbed.installation import APT, PREFIX_VARIABLE
+from qloom.testbed.settings import APT, PREFIX_VARIABLE
 from tests.slurm.waiting import until
 
 if prefix := os.environ.get(PREFIX_VARIABLE):

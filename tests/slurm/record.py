@@ -16,7 +16,7 @@ from pathlib import Path
 
 from qloom.broker.slurm import SHOWN
 from qloom.lab.advisor.slurm import ENDED_FIELDS, NODE_FORMAT, STANDING_FORMAT
-from qloom.slurm.client import call_once
+from qloom.slurm.commands import call_once
 from qloom.slurm.facts import FACTS_FORMAT
 from qloom.slurm.squeue import FORMAT
 from qloom.testbed import Testbed, TestbedSettings

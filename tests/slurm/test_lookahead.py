@@ -11,7 +11,7 @@ import qloom
 from qloom.ports import Request
 from qloom.site import Site, Slurm
 from qloom.slurm.client import Client
-from qloom.worlds.slurm.batch import BatchJob, submit_batch
+from qloom.worlds.slurm.driver_job import BatchJob, submit_batch
 from tests.journals import as_lines
 from tests.slurm import programs
 from tests.slurm.driver import (

@@ -10,7 +10,7 @@ import pytest
 
 from qloom.broker import slurm as broker
 from qloom.lab.advisor.slurm import is_up, read_ended, read_standing
-from qloom.slurm.client import GONE, Answer
+from qloom.slurm.commands import Answer
 from qloom.slurm.facts import SlurmNode, read_default_partition, read_gres, read_licences, read_nodes
 from qloom.slurm.salloc import _GRANTED, _IN_LINE
 from qloom.slurm.squeue import QueuedJob, read_jobs
@@ -105,7 +105,7 @@ def test_reasons_of_pending_jobs_have_plain_words(recorded, name, reason):
 def test_lines_without_a_job_are_no_jobs(recorded):
     unknown = recorded["squeue-unknown-job"]
     assert read_jobs(unknown.stdout) == read_jobs(unknown.stderr) == []
-    assert any(text in unknown.stderr.lower() for text in GONE)
+    assert unknown.says_gone
 
 
 # One table of states

@@ -17,12 +17,13 @@ from qloom.site import Site, Slurm, site_from
 from qloom.slurm import client as client_module
 from qloom.slurm.arguments import components, salloc
 from qloom.slurm.client import Client
+from qloom.slurm.salloc import Salloc
 from qloom.worlds.process import WorkerDied
 from qloom.worlds.realtime import RealClock
 from qloom.worlds.slurm import workers as workers_module
-from qloom.worlds.slurm.batch import BatchJob, submit_batch
+from qloom.worlds.slurm.driver_job import BatchJob, submit_batch
 from qloom.worlds.slurm.lease_jobs import LeaseJob
-from qloom.worlds.slurm.watch import QueueWatch
+from qloom.worlds.slurm.requests import QueueWatch
 from qloom.worlds.slurm.workers import StepWorkers
 from tests.journals import as_lines
 from tests.slurm import programs
@@ -164,7 +165,11 @@ def programs_of_slurm(tmp_path, monkeypatch):
         script.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/{name}.calls\n{lines}\n')
         script.chmod(0o755)
 
-    write.calls = lambda name: (tmp_path / f"{name}.calls").read_text().splitlines()
+    def calls(name):
+        noted = tmp_path / f"{name}.calls"
+        return noted.read_text().splitlines() if noted.exists() else []
+
+    write.calls = calls
     return write
 
 
@@ -215,6 +220,26 @@ def test_a_submission_whose_answer_is_lost_is_not_made_twice(programs_of_slurm, 
 
     assert asyncio.run(asyncio.wait_for(run(), 60)) == ("5" if taken else "6")
     assert len(programs_of_slurm.calls("sbatch")) == (1 if taken else 2)
+
+
+def test_a_request_is_taken_back_also_from_a_salloc_that_forgets_a_signal(programs_of_slurm):
+    """As Slurm's does if it comes before the controller has answered."""
+    programs_of_slurm("salloc", "trap 'trap \"exit 1\" TERM' TERM\nwhile true; do sleep 0.02; done")
+    programs_of_slurm("scancel", "")
+
+    async def run():
+        client = Client()
+        asked = Salloc(client, ["salloc"], "name", lambda: True)
+        granting = asyncio.ensure_future(asked.granted())
+        await asyncio.to_thread(wait_until, lambda: programs_of_slurm.calls("salloc"), "a request")
+        asked.withdraw()
+        try:
+            return await granting
+        finally:
+            client.close()
+
+    assert asyncio.run(asyncio.wait_for(run(), 60)) is None
+    assert "--name=name" in programs_of_slurm.calls("scancel")[-1], "the controller may have taken it"
 
 
 def test_a_look_at_the_queue_that_fails_is_told_and_is_not_the_last():

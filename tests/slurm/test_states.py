@@ -19,7 +19,7 @@ from qloom.slurm.squeue import expand_hostlist, read_jobs
 from qloom.slurm.states import REASONS, STATES, most_telling, read_state, reason_in_words
 from qloom.slurm.tags import own_tag, read_tag
 from qloom.views.explain import explain
-from qloom.worlds.slurm.ceiling import Ceiling
+from qloom.worlds.slurm.lease_jobs import Ceiling
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

@@ -246,7 +246,7 @@ def test_a_job_is_resized_more_than_once_and_accounted(testbed, tmp_path):
 def test_the_broker_knows_callers_by_the_munge_of_the_testbed(testbed):
     import asyncio
 
-    from qloom.broker.auth.munge import Munge
+    from qloom.broker.auth.peers import Munge
     from qloom.broker.client.transport import Transport
 
     async def ask(munge):

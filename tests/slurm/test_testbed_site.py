@@ -12,12 +12,13 @@ import pytest
 
 from qloom.errors import QloomError
 from qloom.slurm.device_state import set_device_state
+from qloom.slurm.site_config import PORT
 from qloom.testbed import Testbed, TestbedSettings
-from qloom.testbed.place import free_ports
 from tests.slurm.waiting import until
 
 QLOOM = [sys.executable, "-c", "from qloom.cli.main import run; run()"]
-BROKER = f"http://127.0.0.1:{free_ports(TestbedSettings()).slurmctld}"
+# Of the loopback addresses one that no other process of tests has: a port that is free now may be taken meanwhile.
+BROKER = f"http://127.{1 + (os.getpid() >> 16)}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}:{PORT}"
 HYBRID = """#!/bin/sh
 #SBATCH -p compute -N1 -n1 -t 5 --output=/dev/null
 #SBATCH hetjob

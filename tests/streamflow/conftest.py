@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from qloom.errors import InputError
-from qloom.streamflow.environment import find_streamflow, step_environment
+from qloom.streamflow.process import find_streamflow, step_environment
 from qloom.testbed import Testbed, TestbedSettings
-from qloom.testbed.installation import APT
+from qloom.testbed.settings import APT
 from tests.streamflow.workflows import Engine
 
 

@@ -26,7 +26,7 @@ from tests.journals import as_lines
 from tests.streamflow.workflows import CANDIDATE, DEADLINE_S, LOOPING, until
 
 PARAMETERS = {"blobs": 200, "iterations": 1, "plot": "", "speculate": False}
-OF_THE_WORLD = ("worker_started", "reaped")
+OF_THE_WORLD = ("worker_started", "reaped", "program_computed")
 
 
 def plan(program="clustering", **said):
@@ -155,7 +155,7 @@ def test_a_program_without_static_shape_is_refused():
 
 
 def test_without_streamflow_the_command_that_brings_it_is_named(monkeypatch, tmp_path):
-    monkeypatch.setattr("qloom.streamflow.environment.FOLDER", "no-such-folder")
+    monkeypatch.setattr("qloom.streamflow.process.FOLDER", "no-such-folder")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("QLOOM_STREAMFLOW", raising=False)
     with pytest.raises(InputError, match=r"StreamFlow is not installed \(scripts/streamflow-environment"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qloom.broker.queue.core import QueueCore
 from qloom.broker.queue.events import OpenSession, SessionRequested, StartTask, StopTask, TaskFinished, TaskSubmitted
-from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.lines import DeviceSpec
 from qloom.broker.queue.task import QuantumTask
 from qloom.model import QpuHold
 

@@ -184,7 +184,13 @@ class QuantumResource:
         return ""
 
     def target(self):
-        return Target(json.dumps({"qubits": 100}))
+        if self._fault("target_raises"):
+            raise QrmiError("gateway timeout")
+        return Target(json.dumps(self._said("target", {"qubits": 100})))
 
     def metadata(self):
-        return {"vendor": "stand-in"}
+        return self._said("metadata", {"vendor": "stand-in"})
+
+    def _said(self, name, usual):
+        path = self._vendor / f"{name}.json"
+        return json.loads(path.read_text()) if path.exists() else usual

@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from qloom.errors import InputError, JournalError
-from qloom.journal.content import _digest_parts, digest, payload_key, task_key
+from qloom.journal.content import _digest_parts, call_key, digest, payload_key, task_key
 from qloom.journal.results import ResultStore, decode_plain, encode_plain
-from qloom.model import Sample, call, command, task
+from qloom.model import Sample, Work, call, command, task
 from qloom.payloads.adapt import qubo
 
 SCALARS = some.one_of(
@@ -380,3 +380,24 @@ def test_the_quick_way_knows_functions_of_tasks():
 @task
 def double(value):
     return 2 * value
+
+
+@task
+def told_apart(*values: object) -> None:
+    """Arguments that are equal and not the same."""
+
+
+@pytest.mark.parametrize("values", [(0.0, -0.0), (1, True, 1.0), ("1", 1), (0, False, None)])
+def test_tasks_whose_arguments_are_equal_but_not_the_same_have_keys_of_their_own(values):
+    assert len({task_key(told_apart(value)) for value in values}) == len(values)
+    for value in values:
+        assert task_key(told_apart(value)) == digest("call", told_apart, (value,), {}), "as without a cache"
+
+
+def test_a_number_of_many_digits_has_a_key():
+    assert task_key(told_apart(10**5000)) == digest("call", told_apart, (10**5000,), {})
+
+
+def test_a_call_is_known_by_the_names_of_its_work():
+    works = [Work(told_apart(place), "j1", task_key(told_apart(place)), 0) for place in range(3)]
+    assert call_key("classical", works) == digest("classical", [work.id for work in works])

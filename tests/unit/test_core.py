@@ -13,7 +13,7 @@ from qloom.broker.queue.events import (
     TaskFinished,
     TaskSubmitted,
 )
-from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.lines import DeviceSpec
 from qloom.broker.queue.task import QuantumTask
 from qloom.errors import InputError
 from qloom.model import QpuHold

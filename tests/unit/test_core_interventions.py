@@ -25,8 +25,8 @@ from qloom.broker.queue.events import (
     TaskSubmitted,
     TimePassed,
 )
-from qloom.broker.queue.ledger import Ledger, Project
-from qloom.broker.queue.promise import DeviceSpec, shares_for
+from qloom.broker.queue.lines import DeviceSpec, shares_for
+from qloom.broker.queue.policies import Ledger, Project
 from qloom.broker.queue.state import KnownSession
 from qloom.broker.queue.task import Counted, Place, QuantumTask
 from qloom.errors import InputError, Refused

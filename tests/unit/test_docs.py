@@ -186,8 +186,10 @@ def test_examples_run_and_print_what_is_shown(page, directory):
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_examples_give_the_same_under_every_strategy(example, directory):
+    site = qloom.Site(qpus=(qloom.Qpu("gates", "superconducting"), qloom.Qpu("annealer", "annealer")))
     results = [
-        qloom.run(str(example), strategy=strategy, world="virtual", in_memory=True).result for strategy in STRATEGIES
+        qloom.run(str(example), strategy=strategy, world="virtual", site=site, in_memory=True).result
+        for strategy in STRATEGIES
     ]
     assert results == [results[0]] * len(results)
     assert page_name(example) in "".join(page.read_text() for page in PAGES), "no page speaks of this example"

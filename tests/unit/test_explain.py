@@ -6,9 +6,8 @@ import qloom
 from qloom.journal.event import event_from
 from qloom.journal.events import Resumed
 from qloom.journal.queries import SlurmJob
-from qloom.views.durations import human_s
 from qloom.views.explain import explain
-from qloom.views.summary import divide
+from qloom.views.summary import divide, human_s
 
 STRATEGIES = ("coschedule", "offload", "workflow", "vqpu", "malleable", "split", "malleable+share")
 

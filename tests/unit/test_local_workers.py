@@ -70,7 +70,7 @@ def test_workers_end_with_their_driver(sent, tmp_path):
         assert driver.returncode == -signal.SIGKILL
     else:
         assert driver.returncode == 130
-        assert errors == f"qloom: interrupted: go on with qloom resume {home.find_run('last').name}\n"
+        assert errors == f"qloom: interrupted: continue with qloom resume {home.find_run('last').name}\n"
 
 
 def wander(directory):

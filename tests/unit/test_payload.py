@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 
 from qloom.errors import PayloadError
 from qloom.payloads.adapt import delay, qubo
-from qloom.worlds.execution import solve
+from qloom.worlds.answers import solve
 
 BIASES = some.integers(-4, 4).map(float)
 PROBLEMS = some.dictionaries(some.tuples(some.sampled_from("abcd"), some.sampled_from("abcd")), BIASES, min_size=1)

@@ -16,7 +16,7 @@ from tests.broker.processes import toml
 
 MODULE = '''
 from qloom.devices.factory import make_device
-from qloom.lab.schedulers.fcfs import Fcfs
+from qloom.lab.schedulers.policy import Fcfs
 from qloom.strategies.offload import Offload
 from qloom.worlds.virtual.entry import VirtualEntry
 
@@ -172,7 +172,7 @@ def wait_for(path: Path, process: subprocess.Popen) -> None:
     [
         ("gone", "plug-in 'gone' of qloom-extra 1.0 cannot be imported: ModuleNotFoundError: No module named"),
         ("number", "strategy 'number' of qloom-extra 1.0: qloom_extra:not_a_strategy is not a subclass of"),
-        ("patent", "unknown strategy 'patent' (is it patient? choose one of coschedule, offload,"),
+        ("patent", "unknown strategy 'patent' (did you mean patient? choose one of coschedule, offload,"),
     ],
 )
 def test_a_broken_one_is_one_line_and_breaks_nothing_else(name, said, qloom):

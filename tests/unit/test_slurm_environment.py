@@ -10,7 +10,7 @@ import pytest
 
 from qloom.mpi import supervisor
 from qloom.mpi.launch import mpiexec, srun
-from qloom.slurm.environment import LAUNCHER_PREFIXES, clean_environment, client_environment
+from qloom.slurm.commands import LAUNCHER_PREFIXES, clean_environment, client_environment
 
 
 @pytest.mark.parametrize("name", ["SLURM_JOB_ID", "PMI_RANK", "HYDRA_X", "MPI_LOCALNRANKS", supervisor.SUPERVISED])

@@ -9,7 +9,7 @@ import pytest
 from qloom.errors import InputError
 from qloom.journal.events import RunStarted, SlurmThrottled
 from qloom.site import site_from
-from qloom.slurm.pace import Pace, Urgency
+from qloom.slurm.client import Pace, Urgency
 from qloom.slurm.salloc import Salloc
 from qloom.views.explain import explain
 from qloom.worlds.virtual.loop import VirtualLoop

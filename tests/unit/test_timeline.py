@@ -14,7 +14,7 @@ from qloom.journal.event import event_from
 from qloom.journal.events import Resumed
 from qloom.site import site_from
 from qloom.views.page import draw_timeline, page
-from qloom.views.rows import panel
+from qloom.views.timeline import panel
 
 STRATEGIES = ("coschedule", "offload", "workflow", "vqpu", "malleable", "split")
 

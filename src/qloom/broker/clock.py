@@ -57,8 +57,8 @@ class BrokerTime:
     """A clock, real or virtual, held above the last time in the store; and the gaps between the runs of a broker."""
 
     def __init__(self, clock: Clock, database: Database) -> None:
-        self.sleep = clock.sleep
-        self.deadline = clock.deadline
+        self.real_time, self.sleep = clock.real_time, clock.sleep
+        self.call_later, self.deadline = clock.call_later, clock.deadline
         self._clock = clock
         self._database = database
         self._gaps: list[list[int]] = json.loads(

@@ -1,18 +1,18 @@
-"""The dispatcher: carries out what the queue decides, on the devices and in the store.
+"""The dispatcher: carries out what the queue decides, on the devices and in the records of tasks and sessions.
 
-An event goes to the queue core, which returns actions; each is carried out at once, in order. What is handed to a
-device was made durable before (`handover.py`). After a crash the dispatcher takes up what the store holds: what
-waited goes on waiting, and what was on a device is found again there. It knows nothing of callers and HTTP.
+An event goes to the queue core, which returns actions; each is carried out at once, in order. The service and the
+broker of a run both have one: the registry that a dispatcher is given stores every change on disk or keeps it in
+memory, and the clock is real or virtual. What a device is given was made durable before, where there is a disk
+(`handover.py`). The dispatcher knows nothing of callers, HTTP and journals.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from qloom.aio import TaskScope
-from qloom.broker.clock import BrokerTime
 from qloom.broker.handover import DeviceOutcome, run_on_device, stop_on_device
 from qloom.broker.problems import StoreFull
 from qloom.broker.queue.core import QueueCore
@@ -34,56 +34,49 @@ from qloom.broker.queue.events import (
     TaskRequeued,
     TimePassed,
 )
+from qloom.broker.records import SessionRecord, TaskRecord
 from qloom.broker.registry import TaskRegistry
-from qloom.broker.store.records import SessionRecord, TaskRecord
-from qloom.broker.store.session_store import SessionStore
-from qloom.broker.store.task_store import TaskStore
 from qloom.device import Device
-from qloom.model import Payload
+from qloom.ports import Clock
 
 LOG = logging.getLogger("qloom.broker")
+LATE_US = 200_000  # a deadline that is noticed so much later was missed by the whole process
+HEAR_S = 0.25  # for devices to say what they have done while the process did not run
 VAGUE = ("it failed", "the device failed")  # what the core says if it knows no more
 
 
 class Dispatcher:
-    """Keeps queue, registry, store and devices in step."""
+    """Keeps queue, records and devices in step."""
 
-    def __init__(
-        self,
-        core: QueueCore,
-        registry: TaskRegistry,
-        devices: Mapping[str, Device],
-        task_store: TaskStore,
-        session_store: SessionStore,
-        time: BrokerTime,
-    ) -> None:
-        self._core, self._registry, self._devices = core, registry, devices
-        self._store, self._session_store, self._time = task_store, session_store, time
+    def __init__(self, core: QueueCore, registry: TaskRegistry, devices: Mapping[str, Device], clock: Clock) -> None:
+        self.core, self.registry, self.clock = core, registry, clock
+        self._devices = devices
         self._timer_us: int | None = None
         self._cancel_timer: Callable[[], None] = lambda: None
         self._scope = TaskScope(_log_failure)
 
     # After a restart
 
-    def restore(self) -> None:
-        """Take up what the store holds: what waits goes on waiting, what is on a device is found again there."""
-        tasks, sessions = self._store.load_tasks(), self._session_store.load()
+    def restore(
+        self, tasks: Sequence[TaskRecord], sessions: Sequence[SessionRecord], counted_from_us: Callable[[int], int]
+    ) -> None:
+        """Take up what a store holds: what waits goes on waiting, what is on a device is found again there."""
         here = [session for session in sessions if session.device in self._devices]
-        registry = self._registry
+        registry = self.registry
         registry.sessions = {session.id: session for session in here}
         for session in sessions:
-            session.used_us = self._time.now_us()
-            session.limit_hold(self._core.ledger.project(session.project))
+            session.used_us = self.clock.now_us()
+            session.limit_hold(self.core.ledger.project(session.project))
             if session.device not in self._devices:
                 registry.close_session(session, f"QPU {session.device} is no longer there")
         registry.tasks = {task.id: task for task in tasks if task.device in self._devices}
-        known = [task.restored(self._time.after_jumps_us) for task in registry.tasks.values()]
-        self._core.restore([session.restored() for session in here], known, self._time.now_us())
+        known = [task.restored(counted_from_us) for task in registry.tasks.values()]
+        self.core.restore([session.restored() for session in here], known, self.clock.now_us())
         for task in tasks:
             if task.id not in registry.tasks:
                 registry.end_task(task, "failed", f"QPU {task.device} is no longer there")
             elif task.token is not None:
-                self.spawn(self._run(task))
+                self._scope.start(self._run(task))
         for task in list(registry.tasks.values()):
             if task.stop_wanted:
                 task.stop_wanted = False
@@ -96,16 +89,17 @@ class Dispatcher:
 
     def handle(self, event: Event) -> None:
         """Pass an event to the queue, and carry out what it decides."""
-        self.carry_out(self._core.handle(event, self._time.now_us()))
+        self.carry_out(self.core.handle(event, self.clock.now_us()))
 
     def carry_out(self, actions: list[Action]) -> None:
         """Carry out what the queue has decided, in order."""
-        registry = self._registry
+        registry = self.registry
         for action in actions:
             match action:
                 case StartTask(name):
-                    registry.start_task(registry.tasks[name])
-                    self.spawn(self._run(registry.tasks[name]))
+                    task = registry.tasks[name]
+                    registry.start_task(task)
+                    self._scope.start(self._run(task))
                 case StopTask(name):
                     self._stop(registry.tasks[name])
                 case OpenSession(name):
@@ -116,23 +110,23 @@ class Dispatcher:
                 case MoveTask(name, place, places):
                     registry.move_task(registry.tasks[name], place, places)
                 case CountExecution(name, ran_us, since_us):
-                    self._store.count_execution(name, ran_us, since_us)
+                    registry.count_execution(registry.tasks[name], ran_us, since_us)
                 case EndSession(name, why):
                     LOG.info("session %s is closed: %s", name, why)
                     registry.close_session(registry.sessions[name], why)
-        if (next_us := self._core.next_deadline_us()) is not None:
+        if (next_us := self.core.next_deadline_us()) is not None:
             self._wake_by(next_us)
 
     def cancel(self, task: TaskRecord, why: str = "") -> None:
         """Take a task out of the queue, or back from its device; `why` is shown to its owner."""
-        self._registry.want_back(task)
+        self.registry.want_back(task)
         self.handle(TaskCancelled(task.id, why))
 
     def close_session(self, session: SessionRecord, why: str = "") -> None:
         """End a session; `why` is shown to its users."""
         if why:
             LOG.info("session %s is closed: %s", session.id, why)
-        self._registry.close_session(session, why)
+        self.registry.close_session(session, why)
         self.handle(SessionClosed(session.id, why))
 
     # Tasks on their devices
@@ -150,21 +144,25 @@ class Dispatcher:
         except Exception as error:
             LOG.exception("task %s", task.id)
             outcome = DeviceOutcome(False, error=f"the broker failed: {type(error).__name__}")
-        self._finish(task, outcome)
+        try:
+            self._finish(task, outcome)
+        except Exception:
+            LOG.exception("the broker failed to end task %s", task.id)
 
     def _finish(self, task: TaskRecord, outcome: DeviceOutcome) -> None:
-        now_us = self._time.now_us()
+        now_us = self.clock.now_us()
         billed_s = self._used_s(task, outcome, now_us)
         if outcome.ok and task.executing_us is None:  # done before anybody could say so; all of it in one commit
             self.advance(task, "executing")
-        self._store.end_handover(task, outcome.word, billed_s, now_us)
+        self.registry.end_attempt(task, outcome.word, billed_s, now_us)
         attempted = not (outcome.unknown and task.reattached)
         if not attempted:
             task.attempts -= 1
+        task.calibration = outcome.calibration
         task.result, task.error, task.billed_s = outcome.result, outcome.error, (task.billed_s or 0.0) + billed_s
-        actions = self._core.handle(TaskFinished(task.id, outcome.ok, outcome.fault, billed_s, attempted), now_us)
-        if not any(isinstance(action, EndTask) and action.task == task.id for action in actions):
-            self._registry.requeue_task(task, self._core.counted(task.id))
+        actions = self.core.handle(TaskFinished(task.id, outcome.ok, outcome.fault, billed_s, attempted), now_us)
+        if self.core.knows(task.id):
+            self.registry.requeue_task(task, self.core.counted(task.id))
         self.carry_out(actions)
 
     def _used_s(self, task: TaskRecord, outcome: DeviceOutcome, now_us: int) -> float:
@@ -172,42 +170,30 @@ class Dispatcher:
         if outcome.billed_s is not None:
             return outcome.billed_s
         if task.executing_us is not None:
-            return self._core.executed_s(task.id, now_us)
+            return self.core.executed_s(task.id, now_us)
         return task.expected_s if outcome.ok else 0.0
 
     # What `run_on_device` writes down: see `HandoverLog`
 
-    def sleep(self, seconds: float) -> Awaitable[None]:
-        """See `HandoverLog.sleep`."""
-        return self._time.sleep(seconds)
-
-    def durable(self, task: TaskRecord) -> Awaitable[None]:
-        """See `HandoverLog.durable`."""
-        return self._store.durable(task.id)
-
-    def payload(self, task: TaskRecord) -> Payload:
-        """See `HandoverLog.payload`."""
-        return self._store.payload(task.id)
-
     def hand_over(self, task: TaskRecord, device_id: str, state: str) -> None:
         """See `HandoverLog.hand_over`."""
-        self._registry.hand_over(task, device_id, state)
+        self.registry.hand_over(task, device_id, state)
         token = task.token
 
         def count(error: StoreFull | None) -> None:
             if not task.over and task.token == token and task.state == "preparing":
                 self.advance(task, state, stored=True)
 
-        self._store.then(count, task.id)
+        self.registry.then(task, count)
 
     def advance(self, task: TaskRecord, state: str, *, stored: bool = False) -> None:
         """See `HandoverLog.advance`; `stored` says that the store knows."""
-        now_us = self._time.now_us()
-        self._core.handle(TaskAdvanced(task.id, state), now_us)
-        if (state := self._core.state(task.id)) == task.state:
+        now_us = self.clock.now_us()
+        self.core.handle(TaskAdvanced(task.id, state), now_us)
+        if (state := self.core.state(task.id)) == task.state:
             return
-        self._registry.set_state(task, state, now_us, stored=stored)
-        if state == "executing" and (next_us := self._core.next_deadline_us()) is not None:
+        self.registry.set_state(task, state, now_us, stored=stored)
+        if state == "executing" and (next_us := self.core.next_deadline_us()) is not None:
             self._wake_by(next_us)
 
     def release_device(self, task: TaskRecord) -> None:
@@ -221,12 +207,22 @@ class Dispatcher:
         if self._timer_us is None or at_us < self._timer_us:
             self._cancel_timer()
             self._timer_us = at_us
-            self._cancel_timer = self._time.deadline(max(0, at_us - self._time.now_us()) / 1e6, self._time_passed)
+            self._cancel_timer = self.clock.deadline(max(0, at_us - self.clock.now_us()) / 1e6, self._time_passed)
 
     def _time_passed(self) -> None:
+        """Something is due. A process that did not get to run for a while hears its devices first.
+
+        What they have done meanwhile is not known here yet, and no task is to be ended for time that we have lost.
+        """
+        if self._timer_us is not None and self.clock.now_us() - self._timer_us > LATE_US:
+            self._cancel_timer = self.clock.deadline(HEAR_S, self._handle_due)
+        else:
+            self._handle_due()
+
+    def _handle_due(self) -> None:
         self._timer_us = None
         self.handle(TimePassed())
-        soon_us = self._time.now_us() + 1000
+        soon_us = self.clock.now_us() + 1000
         if self._timer_us is not None and self._timer_us < soon_us:  # a clock that is early must not keep us busy
             self._cancel_timer()
             self._timer_us = None

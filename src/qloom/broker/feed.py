@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from qloom.broker.store.records import Caller
+from qloom.broker.requests import Caller
 
 BACKLOG = 1000  # a listener that is further behind is cut off, and has to come again
 KEPT = BACKLOG // 2  # events that are kept for those who come again
@@ -125,7 +125,8 @@ async def stream_events(
         yield ": qloom\n\n"
         while listener.is_welcome():
             try:
-                heard = await asyncio.wait_for(listener.next(), CHECK_S)
+                async with asyncio.timeout(CHECK_S):
+                    heard = await listener.next()
             except TimeoutError:
                 silent_s += CHECK_S
                 if silent_s >= HEARTBEAT_S:

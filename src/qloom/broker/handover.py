@@ -7,21 +7,23 @@ it is unknown whether a device was given a task, the device is asked; only if it
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from qloom.broker.store.records import TaskRecord
+from qloom.broker.records import TaskRecord
+from qloom.broker.registry import TaskRegistry
 from qloom.device import Device, Status
 from qloom.errors import CannotTell, InputError, QuantumFailed, UnknownTask
-from qloom.model import Payload, json_text
+from qloom.ports import Clock
 
 LOG = logging.getLogger("qloom.broker")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 30.0
 RESULT_TRIES = 6
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class DeviceOutcome:
     """How an attempt on a device ended."""
 
@@ -31,7 +33,8 @@ class DeviceOutcome:
     uncertain: bool = False  # nobody can say whether it ran
     billed_s: float | None = None
     error: str = ""
-    result: str | None = None
+    result: Any = None
+    calibration: str | None = None  # of the device, as the task was executed
 
     @property
     def word(self) -> str:
@@ -42,16 +45,10 @@ class DeviceOutcome:
 
 
 class HandoverLog(Protocol):
-    """Where the progress of a task on its device is written down."""
+    """Where the progress of a task on its device is written down: the dispatcher."""
 
-    def sleep(self, seconds: float) -> Awaitable[None]:
-        """Let time pass."""
-
-    def durable(self, task: TaskRecord) -> Awaitable[None]:
-        """Wait until all that was written of a task is durable."""
-
-    def payload(self, task: TaskRecord) -> Payload:
-        """The payload of a task."""
+    registry: TaskRegistry
+    clock: Clock
 
     def hand_over(self, task: TaskRecord, device_id: str, state: str) -> None:
         """The device has taken the task; once this is durable, the task counts as `state`."""
@@ -82,11 +79,11 @@ async def run_on_device(task: TaskRecord, device: Device, log: HandoverLog) -> D
 
 
 async def _hand_over(task: TaskRecord, device: Device, log: HandoverLog) -> str | DeviceOutcome:
-    await log.durable(task)
+    await log.registry.durable(task)
     if task.stop_wanted:
         return DeviceOutcome(False, billed_s=0.0)
     try:
-        return await device.start(task.token or "", log.payload(task))
+        return await device.start(task.token or "", log.registry.payload(task))
     except InputError as error:
         return DeviceOutcome(False, billed_s=0.0, error=error.message)
     except Exception as error:  # it may have arrived all the same
@@ -97,7 +94,7 @@ async def _hand_over(task: TaskRecord, device: Device, log: HandoverLog) -> str 
 
 async def _find(task: TaskRecord, device: Device, log: HandoverLog) -> str | DeviceOutcome:
     """Whether the device was given this task."""
-    found = await _retry("find", task, device, log, lambda: device.find(task.token or ""))
+    found = await _retry(task, device, log, device.find, task.token or "")
     if found is not None:
         return str(found)
     return DeviceOutcome(False, fault=True, unknown=True, billed_s=0.0, error="the device does not have it")
@@ -111,8 +108,7 @@ async def _first_status(task: TaskRecord, id: str, device: Device, log: Handover
     if not device.description.emulated:
         return Status("vendor_queued")
     try:
-        status: Status = await _retry("wait", task, device, log, lambda: device.wait(id))
-        return status
+        return await _retry(task, device, log, device.wait, id)
     except UnknownTask:
         return Status("vendor_queued")  # to be found out by who waits for it
 
@@ -133,7 +129,7 @@ async def _follow(task: TaskRecord, device: Device, log: HandoverLog, first: Sta
     while True:
         try:
             if status is not first or first.state not in ("done", "failed", "cancelled"):
-                status = await _retry("wait", task, device, log, lambda: device.wait(id))
+                status = await _retry(task, device, log, device.wait, id)
         except UnknownTask as error:
             return DeviceOutcome(False, fault=True, unknown=True, billed_s=0.0, error=error.message)
         if status.state == "done":
@@ -144,19 +140,20 @@ async def _follow(task: TaskRecord, device: Device, log: HandoverLog, first: Sta
             reason = status.error or ("the device cancelled it" if status.state == "cancelled" else "")
             return DeviceOutcome(False, fault=status.fault, billed_s=status.billed_s, error=reason)
         if status == last:  # a device that answers at once must not keep us busy
-            await log.sleep(pause_s)
+            await log.clock.sleep(pause_s)
             pause_s = min(2 * pause_s, 1.0)
             continue
         last, pause_s = status, FIRST_PAUSE_S
-        await log.durable(task)  # the device's id, before the task counts as anything more
+        await log.registry.durable(task)  # the device's id, before the task counts as anything more
         log.advance(task, _state(device, status))
 
 
 async def _fetch(task: TaskRecord, device: Device, log: HandoverLog, status: Status) -> DeviceOutcome:
     id = task.device_id or ""
     try:
-        answer = await _retry("result", task, device, log, lambda: device.result(id), tries=RESULT_TRIES)
-        return DeviceOutcome(True, billed_s=status.billed_s, result=json_text(answer))
+        answer = await _retry(task, device, log, device.result, id, tries=RESULT_TRIES)
+        encoded = log.registry.encode(answer)
+        return DeviceOutcome(True, billed_s=status.billed_s, result=encoded, calibration=status.calibration)
     except Exception as error:  # it ran and will be billed: running it again is for its owner to decide
         return DeviceOutcome(False, billed_s=status.billed_s, error=f"its result cannot be read: {_said(error)}")
 
@@ -164,33 +161,34 @@ async def _fetch(task: TaskRecord, device: Device, log: HandoverLog, status: Sta
 async def stop_on_device(task: TaskRecord, device: Device, log: HandoverLog) -> None:
     """Take a task back from its device; `Device.wait` then reports its end."""
     try:
-        await _retry("stop", task, device, log, lambda: device.stop(task.device_id or ""), tries=RESULT_TRIES)
+        await _retry(task, device, log, device.stop, task.device_id or "", tries=RESULT_TRIES)
     except Exception as error:
         LOG.error("QPU %s: task %s cannot be stopped: %s", device.description.name, task.id, _said(error))
 
 
 async def _retry(
-    what: str,
     task: TaskRecord,
     device: Device,
     log: HandoverLog,
-    call: Callable[[], Awaitable[Any]],
+    call: Callable[[str], Coroutine[Any, Any, T]],
+    name: str,  # the token or the device's id of the task
     tries: int | None = None,
-) -> Any:
+) -> T:
     """Call until there is an answer: a device that cannot be reached has forgotten nothing."""
     pause_s, attempt = FIRST_PAUSE_S, 0
     while True:
-        attempt += 1
         try:
-            return await call()
+            return await call(name)
         except (CannotTell, UnknownTask):
             raise
         except Exception as error:
-            if attempt == 1 or attempt == tries:
-                LOG.warning("QPU %s, task %s: %s: %s", device.description.name, task.id, what, _said(error))
+            attempt += 1
+            if attempt in (1, tries):
+                what, qpu = getattr(call, "__name__", "call"), device.description.name
+                LOG.warning("QPU %s, task %s: %s: %s", qpu, task.id, what, _said(error))
             if attempt == tries:
                 raise
-        await log.sleep(pause_s)
+        await log.clock.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 

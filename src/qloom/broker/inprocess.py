@@ -1,23 +1,31 @@
-"""The queue core at work inside one process: carries out its actions on the devices of a world."""
+"""The broker of a run: the queue of the service, in the process of the jobs and on the devices of their world.
+
+Nothing is stored here. What becomes of a task is in the journal of its job, from which a run that was killed is
+resumed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from qloom.aio import finish
+from qloom.aio import run_to_end
+from qloom.answers import calibrated
+from qloom.broker.dispatcher import Dispatcher
 from qloom.broker.port import Session
-from qloom.broker.queue import events
 from qloom.broker.queue.core import QueueCore
-from qloom.broker.queue.promise import DeviceSpec
-from qloom.broker.queue.task import QuantumTask
-from qloom.device import FINAL, Device
+from qloom.broker.queue.events import DeviceUp, TaskSubmitted
+from qloom.broker.queue.lines import DeviceSpec
+from qloom.broker.records import SessionRecord, TaskRecord
+from qloom.broker.registry import TaskRegistry
+from qloom.device import Description, Device
+from qloom.devices.choosing import DeviceOffer, choose_device
 from qloom.errors import PayloadError, QuantumFailed
-from qloom.journal.event import Kept
 from qloom.journal.events import QuantumEnded, QuantumQueued, QuantumStarted
 from qloom.journal.file import Recorder
-from qloom.model import QpuHold, QuantumWork
+from qloom.model import Payload, QpuHold, QuantumWork
 from qloom.ports import Clock
 
 
@@ -44,56 +52,70 @@ class InProcessBroker:
     ) -> None:
         described = [device.description for device in devices]
         self.specs = [DeviceSpec(device.name, shares[device.name], device.lanes) for device in described]
-        self.core = QueueCore(self.specs)
         self.devices = {device.description.name: device for device in devices}
         self._clock = clock
         self._queue_call_s = queue_call_s
-        self._opened: dict[str, asyncio.Future[None]] = {}
-        self._results: dict[str, asyncio.Future[Any]] = {}
-        self._works: dict[str, tuple[QuantumWork, Recorder, str | None]] = {}
-        self._runners: dict[str, asyncio.Task[Any]] = {}
+        self._registry = JournaledRegistry(clock)
+        self.dispatcher = Dispatcher(QueueCore(self.specs), self._registry, self.devices, clock)
         self._sessions_made = 0
         self._tasks_made = 0
-        self._watchers = [asyncio.ensure_future(self._watch(device)) for device in devices if device.outages_s]
+        for device in devices:
+            if device.outages_s:
+                self.dispatcher.spawn(self._follow_outages(device))
+
+    @property
+    def core(self) -> QueueCore:
+        """The queue."""
+        return self.dispatcher.core
 
     # Devices
 
-    def choose(self, name: str | None, variables: int = 0) -> str:
-        """The device to use: the one that was named, or else the one that is up with the least to do.
+    def choose(self, payload: Payload | None = None) -> str:
+        """See `BrokerPort.choose`."""
+        core = self.core
+        offers = [
+            DeviceOffer(device.description, core.is_up(name), core.expected_wait_s(name), device.check)
+            for name, device in self.devices.items()
+        ]
+        return choose_device(offers, payload)
 
-        One that is too small for so many variables is taken only if all are.
-        """
-        if name is not None:
-            self.core.is_up(name)  # raises if there is none
-            return name
-        if not self.devices:
-            raise QuantumFailed("this site has no QPU", hint="add one with --qpu NAME:TECHNOLOGY")
-        able = list(self.devices)
-        if variables:
-            able = [name for name in able if variables <= self.devices[name].description.qubits] or able
-        return min(able, key=lambda device: (not self.core.is_up(device), self.core.backlog_s(device)))
+    def describe(self, name: str) -> Description:
+        """See `BrokerPort.describe`."""
+        return self.devices[name].description
+
+    def takes(self, name: str, payload: Payload) -> bool:
+        """See `BrokerPort.takes`."""
+        try:
+            self.devices[name].check(payload)
+        except PayloadError:
+            return False
+        return payload.device in (None, name)
+
+    def is_up(self, name: str) -> bool:
+        """See `BrokerPort.is_up`."""
+        return self.core.is_up(name)
+
+    def returns(self, name: str) -> bool:
+        """See `BrokerPort.returns`."""
+        now_s = self._clock.now_us() / 1e6
+        return not any(until is None and begin <= now_s for begin, until in self.devices[name].outages_s)
+
+    async def calibration(self, name: str) -> str | None:
+        """See `BrokerPort.calibration`."""
+        return await self.devices[name].calibration() if name in self.devices else None
 
     def expected_wait_s(self, name: str, session: str | None = None) -> float | None:
-        """Seconds until a new task would start; None while the device is away, or held by another session."""
+        """See `BrokerPort.expected_wait_s`."""
         held = self.core.owner(name) not in (None, session)
         return self.core.expected_wait_s(name) if self.core.is_up(name) and not held else None
 
     def _require_return(self, name: str) -> None:
         """Refuse to wait for a device that nobody expects back."""
-        now_s = self._clock.now_us() / 1e6
-        if any(until is None and begin <= now_s for begin, until in self.devices[name].outages_s):
+        if not self.returns(name):
             hint = "use or_classical=, another device, or wait until it is back"
             raise QuantumFailed(f"QPU {name} is offline and no return is planned", hint=hint)
 
-    def _check(self, work: QuantumWork, name: str) -> None:
-        """Refuse what the device cannot take."""
-        try:
-            self.devices[name].check(work.payload)
-        except PayloadError as error:
-            error.job = work.job
-            raise
-
-    async def _watch(self, device: Device) -> None:
+    async def _follow_outages(self, device: Device) -> None:
         name = device.description.name
         for begin, until in device.outages_s:
             now_s = self._clock.now_us() / 1e6
@@ -101,148 +123,147 @@ class InProcessBroker:
                 continue  # over before this run was resumed
             if begin > now_s:
                 await self._clock.sleep(begin - now_s)
-            self._handle(events.DeviceUp(name, False))
+            self.dispatcher.handle(DeviceUp(name, False))
             if until is None:
                 return
             await self._clock.sleep(until - self._clock.now_us() / 1e6)
-            self._handle(events.DeviceUp(name, True))
+            self.dispatcher.handle(DeviceUp(name, True))
 
     # Sessions
 
     async def open_session(self, device: str, hold: QpuHold, job: str, engine_id: str | None = None) -> Session:
-        """Wait in line for a session; if the caller is cancelled, the request is withdrawn."""
+        """See `BrokerPort.open_session`."""
         self._require_return(device)
         self._sessions_made += 1
-        session = LocalSession(self, f"s{self._sessions_made}", device, hold)
-        opened = self._opened[session.id] = asyncio.get_running_loop().create_future()
-        self._handle(events.SessionRequested(session.id, device, hold))
-        try:
-            await opened
-        except asyncio.CancelledError:
-            self.close_session(session.id)
-            raise
-        return session
+        id = f"s{self._sessions_made}"
+        session = SessionRecord(id, "", "", device, hold, "", self._clock.now_us())
+        actions = self.core.handle(session.requested(), session.requested_us)
+        self._registry.add_session(session)
+        self.dispatcher.carry_out(actions)
+        if session.state == "waiting":
+            try:
+                await session.changed.wait(self._clock)
+            except asyncio.CancelledError:
+                self.close_session(id)
+                raise
+        return LocalSession(self, id, device, hold)
 
     async def drain(self, session: str) -> None:
         """Wait until no task of a session is queued or executing."""
-        while waiting := [
-            self._results[task]
-            for task, (_, _, own) in self._works.items()
-            if own == session and task in self._results
-        ]:
-            await asyncio.wait(waiting)
-            await asyncio.sleep(0)
+        while left := [task for task in self._registry.tasks.values() if task.session == session]:
+            await left[0].ended.wait(self._clock)
 
-    def close_session(self, session: str) -> None:
-        """End a session at once, or withdraw the request for it."""
-        self._opened.pop(session, None)
-        self._handle(events.SessionClosed(session))
+    def close_session(self, id: str) -> None:
+        """End a session at once, or withdraw the request for it. May be called again."""
+        if (session := self._registry.sessions.get(id)) is not None:
+            self.dispatcher.close_session(session)
 
     # Tasks
 
     async def run(self, work: QuantumWork, device: str, session: Session | None, recorder: Recorder) -> Any:
-        """Queue a payload and wait for its answer; if the caller is cancelled, so is the task."""
-        self._check(work, device)
+        """See `BrokerPort.run`."""
         if self._queue_call_s:
             await self._clock.sleep(self._queue_call_s)
         if session is None:
             self._require_return(device)
-        self._tasks_made += 1
-        task = f"t{self._tasks_made}"
-        result = self._results[task] = asyncio.get_running_loop().create_future()
-        self._works[task] = (work, recorder, session.id if session else None)
-        hold = session.hold.value if session else QpuHold.TASK.value
-        recorder.record(QuantumQueued(work=work.id, name=work.payload.name, device=device, hold=hold))
-        expected_s = self.devices[device].seconds(work.payload)
-        self._handle(events.TaskSubmitted(QuantumTask(task, device, session.id if session else None, expected_s)))
+        task, asked = self._submit(work, device, session, recorder)
         try:
-            return await result
+            await task.ended.wait(self._clock)
         except asyncio.CancelledError:
-            self._handle(events.TaskCancelled(task))
-            if (runner := self._runners.get(task)) is not None:
-                await finish(runner)
-            else:
-                self._ended(task, device, "cancelled")
+            self.dispatcher.cancel(task)
+            if not task.over:
+                await run_to_end(task.ended.wait(self._clock))
             raise
-        finally:
-            self._results.pop(task, None)
+        if asked.failure is not None:
+            raise asked.failure
+        return task.result
 
-    def _start(self, task: str, device: str) -> None:
-        runner = self._runners[task] = asyncio.ensure_future(self._execute(task, device))
-        runner.add_done_callback(lambda runner: self._finished(task, device, runner))
-
-    async def _execute(self, task: str, device: str) -> Any:
-        work, recorder, _session = self._works[task]
-        recorder.record(QuantumStarted(work=work.id, device=device))
-        self._handle(events.TaskAdvanced(task, "executing"))
-        return await _run_on_device(self.devices[device], task, work)
-
-    def _finished(self, task: str, device: str, runner: asyncio.Task[Any]) -> None:
-        del self._runners[task]
-        work, recorder, _session = self._works[task]
-        result = self._results.get(task)
-        if runner.cancelled():
-            self._ended(task, device, "cancelled")
-        elif (error := runner.exception()) is not None:
-            failure = (
-                error if isinstance(error, QuantumFailed) else QuantumFailed(f"QPU {device}: {error}", job=work.job)
-            )
-            self._ended(task, device, "failed", error=str(failure))
-            if result is not None and not result.done():
-                result.set_exception(failure)
-        else:
-            self._ended(task, device, "done", result=recorder.keep(runner.result()))
-            if result is not None and not result.done():
-                result.set_result(runner.result())
-        self._handle(events.TaskFinished(task, ok=not runner.cancelled() and runner.exception() is None))
-
-    def _ended(
-        self, task: str, device: str, state: str, result: Kept | None = None, error: str | None = None
-    ) -> None:
-        work, recorder, _session = self._works.pop(task)
-        ended = QuantumEnded(work=work.id, device=device, state=state, result=result, error=error)
-        recorder.record(ended, durable=state == "done")
+    def _submit(
+        self, work: QuantumWork, device: str, session: Session | None, recorder: Recorder
+    ) -> tuple[TaskRecord, JobTask]:
+        self._tasks_made += 1
+        now_us = self._clock.now_us()
+        expected_s = self.devices[device].seconds(work.payload)
+        place = session.id if session is not None else None
+        task = TaskRecord(f"t{self._tasks_made}", "", "", work.payload.name, device, place, "", now_us, expected_s)
+        asked = JobTask(work, recorder)
+        actions = self.dispatcher.core.handle(TaskSubmitted(task.quantum_task()), now_us)
+        self._registry.add_task(task, asked, session.hold if session is not None else QpuHold.TASK)
+        self.dispatcher.carry_out(actions)
+        return task, asked
 
     def who_waits(self) -> list[str]:
         """One line for each session and each task that somebody waits for, in plain words."""
-        lines = [f"session {session} is not open yet" for session in self._opened]
-        for task, (work, _, session) in self._works.items():
-            where = f"in session {session}" if session is not None else "outside any session"
-            state = self.core.state(task) if self.core.knows(task) else "lost: its queue does not know it"
-            lines.append(f"job {work.job} waits for quantum task {work.payload.name} {where}, which is {state}")
-        return lines
+        return self._registry.who_waits(self.core)
 
     async def close(self) -> None:
-        """Stop what executes. Jobs that ended well have left nothing."""
-        leftovers = [*self._watchers, *self._runners.values()]
-        for leftover in leftovers:
-            leftover.cancel()
-        if leftovers:
-            await asyncio.wait(leftovers)
-
-    def _handle(self, event: events.Event) -> None:
-        for action in self.core.handle(event, self._clock.now_us()):
-            match action:
-                case events.StartTask(task, device):
-                    self._start(task, device)
-                case events.StopTask(task):
-                    self._runners[task].cancel()
-                case events.OpenSession(session):
-                    opened = self._opened.pop(session, None)
-                    if opened is not None and not opened.done():
-                        opened.set_result(None)
+        """See `BrokerPort.close`. What is on a device ends with the world."""
+        await self.dispatcher.close()
 
 
-async def _run_on_device(device: Device, token: str, work: QuantumWork) -> Any:
-    """One task on its device, from its start to its answer; if the caller is cancelled, it is stopped there."""
-    id = await device.start(token, work.for_device())
-    try:
-        while (status := await device.wait(id)).state not in FINAL:
-            pass
-    except asyncio.CancelledError:
-        await device.stop(id)
-        raise
-    if status.state != "done":
-        story = status.error or f"QPU {device.description.name}: the task was {status.state}"
-        raise QuantumFailed(story, job=work.job)
-    return await device.result(id)
+@dataclass(eq=False, slots=True)
+class JobTask:
+    """A task as its job knows it."""
+
+    work: QuantumWork
+    recorder: Recorder
+    failure: Exception | None = None
+
+
+class JournaledRegistry(TaskRegistry):
+    """The tasks of the jobs of this process: each change is an event in the journal of the job."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._asked: dict[str, JobTask] = {}
+
+    def add_task(self, task: TaskRecord, asked: JobTask, hold: QpuHold) -> None:
+        """A task that the queue has admitted."""
+        self.tasks[task.id], self._asked[task.id] = task, asked
+        queued = QuantumQueued(work=asked.work.id, name=task.name, device=task.device, hold=hold.value)
+        asked.recorder.record(queued)
+
+    def payload(self, task: TaskRecord) -> Payload:
+        """See `TaskRegistry.payload`."""
+        return self._asked[task.id].work.for_device()
+
+    def set_state(self, task: TaskRecord, state: str, now_us: int, *, stored: bool) -> None:
+        """See `TaskRegistry.set_state`."""
+        super().set_state(task, state, now_us, stored=stored)
+        if state == "executing":
+            asked = self._asked[task.id]
+            asked.recorder.record(QuantumStarted(work=asked.work.id, device=task.device))
+
+    def end_task(self, task: TaskRecord, state: str, reason: str) -> None:
+        """A task is over; what cannot be recorded has failed."""
+        asked = self._asked.pop(task.id)
+        recorder, work, device = asked.recorder, asked.work.id, task.device
+        try:
+            if state == "done":
+                kept = recorder.keep(task.result)
+                recorder.record(
+                    QuantumEnded(work=work, device=device, state=state, result=kept, calibration=task.calibration),
+                    durable=True,
+                )
+                task.result = calibrated(task.result, task.calibration)
+            elif state == "cancelled":
+                recorder.record(QuantumEnded(work=work, device=device, state=state))
+                asked.failure = QuantumFailed(f"QPU {device}: the task was cancelled: {reason}", job=asked.work.job)
+            else:
+                asked.failure = QuantumFailed(reason, job=asked.work.job)
+                error = str(asked.failure)
+                recorder.record(QuantumEnded(work=work, device=device, state=state, error=error))
+        except Exception as error:
+            asked.failure = error
+        super().end_task(task, state, reason)
+
+    def who_waits(self, core: QueueCore) -> list[str]:
+        """See `InProcessBroker.who_waits`."""
+        waiting = [session for session in self.sessions.values() if session.state == "waiting"]
+        lines = [f"session {session.id} is not open yet" for session in waiting]
+        for task in self.tasks.values():
+            job = self._asked[task.id].work.job
+            where = f"in session {task.session}" if task.session is not None else "outside any session"
+            state = core.state(task.id) if core.knows(task.id) else "lost: its queue does not know it"
+            lines.append(f"job {job} waits for quantum task {task.name} {where}, which is {state}")
+        return lines

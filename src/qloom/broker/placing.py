@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from qloom.broker.queue.core import QueueCore
-from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.lines import DeviceSpec
 from qloom.broker.queue.task import Place
-from qloom.broker.store.records import ANY_DEVICE, TaskRequest, stored_payload
+from qloom.broker.requests import ANY_DEVICE, TaskRequest, stored_payload
 from qloom.device import Device
 from qloom.errors import InputError, PayloadError, QloomError
 
@@ -53,8 +53,6 @@ class Placing:
         able = [name for name, device in self.devices.items() if kind in device.description.payloads]
         if not able:
             raise PayloadError(f"no QPU here takes a payload of kind {kind!r}", hint="see: qloom qpu list")
-        if not request.devices:  # one is enough, and whether it fits is for that one to say
-            able = [min(able, key=lambda name: (not self.core.is_up(name), self.core.backlog_s(name)))]
         return able
 
     def _admits(self, place: Place) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from qloom.device import Description
 from qloom.journal.file import Recorder
-from qloom.model import QpuHold, QuantumWork
+from qloom.model import Payload, QpuHold, QuantumWork
 
 
 class Session(Protocol):
@@ -22,11 +23,24 @@ class Session(Protocol):
 class BrokerPort(Protocol):
     """The way to the QPUs, shared by all jobs of a run."""
 
-    def choose(self, name: str | None, variables: int = 0) -> str:
-        """The device to use: the one that was named, or else the one that is up with the least to do.
+    def choose(self, payload: Payload | None = None) -> str:
+        """The device for a payload (`devices/choosing.py`); raises `PayloadError` if none takes it."""
 
-        One that is too small for so many variables is taken only if all are.
-        """
+    def describe(self, name: str) -> Description:
+        """What a device is."""
+
+    def takes(self, name: str, payload: Payload) -> bool:
+        """Whether a payload may be given to this device."""
+
+    def is_up(self, name: str) -> bool:
+        """Whether a device can start tasks now."""
+
+    def returns(self, name: str) -> bool:
+        """Whether a device is up, or away with a planned return."""
+
+    async def calibration(self, name: str) -> str | None:
+        """The calibration that a device has now; None if it has none, is not there or does not know."""
+        return None
 
     def expected_wait_s(self, name: str, session: str | None = None) -> float | None:
         """Seconds until a new task would start; None while the device is away, or held by another session."""

@@ -1,4 +1,4 @@
-"""What a service can answer besides the errors that everybody knows; each with its HTTP status.
+"""What a service can answer besides the errors that everybody knows, each with its HTTP status; and what it needs.
 
 QloomError
 ├── InputError
@@ -18,11 +18,15 @@ QloomError
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from qloom.errors import InputError, PayloadError, QloomError, QuantumFailed, Refused
+
+MODULES = ("fastapi", "httpx", "prometheus_client", "uvicorn")
 
 
 class NotFound(InputError):
-    """There is none of that name, or it belongs to somebody else: nobody is told which."""
+    """There is none of that name, or it belongs to somebody else: the answer does not say which."""
 
 
 class Forbidden(Refused):
@@ -87,3 +91,9 @@ BY_NAME: dict[str, type[QloomError]] = {kind.__name__: kind for kind in STATUS}
 def status_of(error: QloomError) -> int:
     """The HTTP status for an error."""
     return next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
+
+
+def require_extra(otherwise: str = "") -> None:
+    """Say which of them is not installed, and what brings it, or how to do without."""
+    if missing := [name for name in MODULES if find_spec(name) is None]:
+        raise InputError(f"{', '.join(missing)}: not installed", hint=f'pip install "qloom[broker]"{otherwise}')

@@ -1,4 +1,9 @@
-"""`qloom broker serve`: the broker as a process."""
+"""`qloom broker serve`: the broker as a process.
+
+A stop has a deadline: whatever the broker still waits for then, its children are killed and the process exits.
+A broker that hangs while it stops keeps its lock on the store, and no other can start. The deadline is a thread's, so
+that it passes even if the event loop is blocked. Nothing is lost: every reply was sent after its change was on disk.
+"""
 
 from __future__ import annotations
 
@@ -6,44 +11,60 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 import signal
 import socket
+import sys
+import threading
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
-from qloom.broker.api.http import make_app
+from qloom.aio import where_tasks_wait
 from qloom.broker.api.reading import ReaderPool
 from qloom.broker.auth.callers import Authenticator
-from qloom.broker.auth.members import Members, kept_accounts, projects_of
-from qloom.broker.auth.munge import Munge
+from qloom.broker.auth.peers import Client, Munge, Proxies, proxies_named
 from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.clock import ServiceClock
-from qloom.broker.config import BrokerConfig, LimitsPart, MakeDevice, devices_of
+from qloom.broker.config import BrokerConfig, MakeDevice, devices_of
+from qloom.broker.config_parts import LimitsPart
+from qloom.broker.members import Members, Reload, kept_accounts, projects_of
+from qloom.broker.monitor import StateHook
 from qloom.broker.problems import Unavailable
-from qloom.broker.reload import Reload
-from qloom.broker.server.connections import Connections, Listener
+from qloom.broker.server.connections import Connections, Listener, listening
+from qloom.broker.server.http import make_app
 from qloom.broker.server.limits import SparseLines
-from qloom.broker.server.listen import listening
-from qloom.broker.server.peers import Client, Proxies, proxies_named
 from qloom.broker.server.protocol import HttpProtocol
 from qloom.broker.service import BrokerService
 from qloom.broker.slurm import SlurmSite
-from qloom.broker.state_hook import StateHook
 from qloom.broker.store.file import alone, open_store
 from qloom.device import Device
 
 LOG = logging.getLogger("qloom.broker")
+REQUESTS_S = 5  # for requests that are under way when the broker is told to stop
+STOP_S = 25.0  # less than TimeoutStopSec of the systemd unit, so that the log says what it waited for
+LOGGING_S = 1.0  # to write that; whoever reads the log may hang as well
+EXIT_CODE = 1
 
 
 def serve(
-    config: BrokerConfig, make_device: MakeDevice | None = None, read: Callable[[], BrokerConfig] | None = None
+    config: BrokerConfig,
+    make_device: MakeDevice | None = None,
+    read: Callable[[], BrokerConfig] | None = None,
+    *,
+    stop_s: float = STOP_S,
 ) -> None:
-    """Serve until told to stop. `read` reads the config again, which SIGHUP asks for."""
+    """Serve until asked to stop, which takes `stop_s` at most. `read` reads the config again, as SIGHUP asks for."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it must not end a broker that is only starting
-    asyncio.run(_serve(config, make_device or _real_device, read or (lambda: config)))
+    deadline = StopDeadline(stop_s)
+    try:
+        asyncio.run(_serve(config, make_device or _real_device, read or (lambda: config), deadline))
+    finally:
+        deadline.cancel()
 
 
 def _real_device(values: Mapping[str, Any]) -> Device:
@@ -52,7 +73,9 @@ def _real_device(values: Mapping[str, Any]) -> Device:
     return make_device(values)
 
 
-async def _serve(config: BrokerConfig, make_device: MakeDevice, read: Callable[[], BrokerConfig]) -> None:
+async def _serve(
+    config: BrokerConfig, make_device: MakeDevice, read: Callable[[], BrokerConfig], deadline: StopDeadline
+) -> None:
     with alone(config.store_path), listening(config.addresses, config.socket_mode) as sockets:
         async with running(config, make_device) as broker, _readers(config) as reader:
             auth = authenticator(config)
@@ -65,13 +88,19 @@ async def _serve(config: BrokerConfig, make_device: MakeDevice, read: Callable[[
             for name in ("uvicorn.error", "asyncio", "qloom.broker.server"):
                 logging.getLogger(name).addFilter(SparseLines())  # what strangers can make happen
             LOG.info("listening on %s", ", ".join(config.addresses))
-            await _Server(app, config.limits, auth.proxies, broker.feed.close).serve(sockets=sockets)
+
+            def stop() -> None:
+                LOG.info("stopping: tasks on devices go on, and are found again")
+                deadline.start()
+                broker.end_waits()
+
+            await _Server(app, config.limits, auth.proxies, stop).serve(sockets=sockets)
 
 
 class _Server(uvicorn.Server):
-    """Ends the streams of events when it is told to stop: they would keep it from ending."""
+    """Calls `stop` when it is asked to stop, which ends requests that wait: they would keep it from ending."""
 
-    def __init__(self, app: FastAPI, limits: LimitsPart, proxies: Proxies, end_streams: Callable[[], None]) -> None:
+    def __init__(self, app: FastAPI, limits: LimitsPart, proxies: Proxies, stop: Callable[[], None]) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -83,10 +112,10 @@ class _Server(uvicorn.Server):
                 server_header=False,
                 lifespan="off",
                 timeout_keep_alive=math.ceil(limits.idle_s),
-                timeout_graceful_shutdown=5,
+                timeout_graceful_shutdown=REQUESTS_S,
             )
         )
-        self._limits, self._proxies, self._end_streams = limits, proxies, end_streams
+        self._limits, self._proxies, self._stop = limits, proxies, stop
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections within the limits, which the servers of asyncio do not have."""
@@ -107,9 +136,14 @@ class _Server(uvicorn.Server):
         yield
 
     def _told_to_stop(self) -> None:
-        LOG.info("stopping: tasks on devices go on, and are found again")
         self.should_exit = True
-        self._end_streams()
+        self._stop()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept nothing more, and return when no request is left: those that take too long are cancelled."""
+        await super().shutdown(sockets)
+        if self.server_state.tasks:
+            await asyncio.wait(list(self.server_state.tasks))
 
 
 @contextlib.asynccontextmanager
@@ -181,3 +215,46 @@ def authenticator(config: BrokerConfig) -> Authenticator:
         Munge(socket=config.auth.munge_socket) if "munge" in methods else None,
         proxies_named(config.auth.proxies),
     )
+
+
+class StopDeadline:
+    """`start` when the broker is asked to stop, `cancel` when it has stopped."""
+
+    def __init__(self, within_s: float) -> None:
+        self._within_s = within_s
+        self._timer: threading.Timer | None = None
+
+    def start(self) -> None:
+        """Let the time run; called in the thread of the event loop, the first call counts."""
+        if self._timer is None:
+            self._timer = threading.Timer(self._within_s, self._exit, (asyncio.get_running_loop(),))
+            self._timer.daemon = True
+            self._timer.start()
+
+    def cancel(self) -> None:
+        """The broker has stopped."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _exit(self, loop: asyncio.AbstractEventLoop) -> None:
+        report = threading.Thread(target=self._report, args=(loop,), daemon=True)
+        report.start()
+        report.join(LOGGING_S)
+        for pid in _children():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        os._exit(EXIT_CODE)
+
+    def _report(self, loop: asyncio.AbstractEventLoop) -> None:
+        main = sys._current_frames().get(threading.main_thread().ident or 0)
+        place = traceback.extract_stack(main)[-1] if main is not None else None
+        LOG.error("the broker did not stop within %g s: its children are killed, and it exits", self._within_s)
+        LOG.error("the event loop is at %s", f"{place.name}:{place.lineno}" if place is not None else "its end")
+        for waiting in where_tasks_wait(loop):
+            LOG.error("it waits in %s", waiting)
+
+
+def _children() -> list[int]:
+    """The processes that this one has started and that have not ended."""
+    threads = Path("/proc/self/task").iterdir()
+    return [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]

@@ -5,31 +5,29 @@ It runs in real and in virtual time, in process or behind HTTP: no threads, no s
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from qloom.broker.api.devices import DeviceApi
-from qloom.broker.api.keys import KeyRing
 from qloom.broker.api.oversight import Oversight
 from qloom.broker.api.sessions import SessionApi
 from qloom.broker.api.tasks import TaskApi
 from qloom.broker.clock import BrokerTime
 from qloom.broker.dispatcher import Dispatcher
 from qloom.broker.feed import EventFeed
-from qloom.broker.monitor import DeviceMonitor
+from qloom.broker.monitor import DeviceMonitor, StateHook
 from qloom.broker.placing import Placing
 from qloom.broker.queue.core import QueueCore
-from qloom.broker.queue.ledger import Ledger, Project
-from qloom.broker.queue.policies import Usage
-from qloom.broker.queue.promise import DeviceSpec
-from qloom.broker.registry import TaskRegistry
+from qloom.broker.queue.lines import DeviceSpec
+from qloom.broker.queue.policies import Ledger, Project, Usage
 from qloom.broker.slurm import SlurmSite
 from qloom.broker.slurm_shares import SlurmShares
-from qloom.broker.state_hook import StateHook
 from qloom.broker.store.database import Database
 from qloom.broker.store.session_store import DeviceSettings, SessionStore
 from qloom.broker.store.task_store import TaskStore
+from qloom.broker.stored import KeyRing, StoredRegistry
 from qloom.device import Device
 from qloom.ports import Clock
 
@@ -76,8 +74,8 @@ class BrokerService:
 
         ledger = _ledger(projects, max_jobs, half_life_s, task_store, time)
         self.core = core = QueueCore(list(self.specs.values()), ledger)
-        self.registry = registry = TaskRegistry(task_store, session_store, feed, time, ledger)
-        self.dispatcher = dispatcher = Dispatcher(core, registry, self._devices, task_store, session_store, time)
+        self.registry = registry = StoredRegistry(task_store, session_store, feed, time, ledger)
+        self.dispatcher = dispatcher = Dispatcher(core, registry, self._devices, time)
         self.monitor = DeviceMonitor(self._devices, settings, dispatcher, feed, time, poll_s, hook)
 
         only_device, of_tasks = len(self._devices) == 1, require_job_for_tasks
@@ -103,12 +101,12 @@ class BrokerService:
             database,
             self.tasks,
         )
-        self._task_store = task_store
+        self._task_store, self._session_store = task_store, session_store
 
     async def start(self) -> None:
         """Take up what was left, then begin to serve."""
         await self.monitor.look_at_all()
-        self.dispatcher.restore()
+        self.dispatcher.restore(self._task_store.load_tasks(), self._session_store.load(), self.time.after_jumps_us)
         self.monitor.start()
         self.tidy()
         await self.database.durable()
@@ -141,14 +139,20 @@ class BrokerService:
             await self.time.sleep(shares.site.check_s)
             await shares.check()
 
+    def end_waits(self) -> None:
+        """Answer all who wait or listen, since the service is about to be closed."""
+        self.feed.close()
+        self.registry.end_waits()
+
     async def close(self) -> None:
         """Stop everything here; tasks on devices go on, and are found again."""
         self.time.note(self.time.now_us())
         self.feed.close()
         await self.dispatcher.close()
-        for device in self._devices.values():
-            await device.close()
-        self.database.close()
+        try:
+            await asyncio.gather(*(device.close() for device in self._devices.values()))
+        finally:
+            self.database.close()
 
 
 def _with_shares(specs: Sequence[DeviceSpec], settings: DeviceSettings) -> dict[str, DeviceSpec]:

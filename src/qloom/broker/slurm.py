@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qloom.broker.problems import Forbidden, Unavailable
-from qloom.broker.store.records import Caller
+from qloom.broker.requests import Caller
 from qloom.errors import Refused
-from qloom.slurm.client import NO_ANSWER, call_program
+from qloom.slurm.commands import NO_ANSWER, call_program
 
 LEAST_WEIGHT = 0.001  # of an account whose fairshare is 0
 SHOWN = "JobID:|,UserID:|,State:|,tres-alloc:|,HetJobID:|"

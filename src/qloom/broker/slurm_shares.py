@@ -10,8 +10,8 @@ from qloom.broker.dispatcher import Dispatcher
 from qloom.broker.problems import Unavailable
 from qloom.broker.queue.core import QueueCore
 from qloom.broker.registry import TaskRegistry
+from qloom.broker.requests import Caller
 from qloom.broker.slurm import HOLD, SlurmSite
-from qloom.broker.store.records import Caller
 from qloom.errors import Refused
 from qloom.model import QpuHold
 
@@ -140,7 +140,7 @@ class MissingShares:
     """Since when sessions have lacked a share in what Slurm shows.
 
     One look is not enough: a slurmctld that was killed and restarted shows running jobs as pending, or not at all,
-    until its nodes have told it of them.
+    until its nodes have reported them.
     """
 
     def __init__(self, confirm_s: float) -> None:

@@ -12,8 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from qloom.cli import running, values
-from qloom.errors import InputError, JournalError
+from qloom.cli import arguments
+from qloom.errors import InputError, JournalError, QloomError
 from qloom.journal import home
 from qloom.journal.file import read_events
 from qloom.journal.queries import has_ended_work
@@ -44,27 +44,28 @@ def add_to(app: typer.Typer) -> None:
 def advise(
     subject: Subject,
     world: Annotated[str, typer.Option(help="Where it would run: local, virtual or slurm.")] = "virtual",
-    nodes: running.Nodes = None,
-    jobs: running.Jobs = 1,
-    settings: running.Set = [],  # noqa: B006  typer makes a new one for each call
-    qpu: running.Qpu = [],  # noqa: B006
-    broker: running.Broker = None,
-    seed: running.Seed = 0,
-    site: running.SiteFile = None,
-    overheads: running.OverheadsFile = None,
-    slurm: running.Slurm = [],  # noqa: B006
+    nodes: arguments.Nodes = None,
+    jobs: arguments.Jobs = 1,
+    settings: arguments.Set = [],  # noqa: B006  typer makes a new one for each call
+    qpu: arguments.Qpu = [],  # noqa: B006
+    broker: arguments.Broker = None,
+    seed: arguments.Seed = 0,
+    site: arguments.SiteFile = None,
+    overheads: arguments.OverheadsFile = None,
+    slurm: arguments.Slurm = [],  # noqa: B006
     wait: Wait = None,
     value: Value = None,
     strategies: Annotated[str, typer.Option(help="Names separated by commas, or all.")] = "all",
     samples: Annotated[int, typer.Option(help="Most trials of a strategy.", min=1)] = SAMPLES,
-    as_json: running.Json = False,
+    as_json: arguments.Json = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the flag.")] = False,
 ) -> None:
-    """Say which strategy a program should take, and why. Each is tried in virtual time."""
+    """Recommend a strategy for a program, with the reason. Each is tried in virtual time."""
     if _is_program(subject):
-        place = running.behind(broker, values.make_site(site, nodes, qpu, overheads, slurm))
-        parameters = values.parse_settings(settings)
-        plan = Plan(load_program(subject), parameters, world=world, site=place, jobs=jobs, seed=seed)
+        place = arguments.behind(broker, arguments.make_site(site, nodes, qpu, overheads, slurm))
+        program = load_program(subject)
+        parameters = arguments.parse_settings(settings, program)
+        plan = Plan(program, parameters, world=world, site=place, jobs=jobs, seed=seed)
         known = known_of(plan.program.source)
     else:
         if settings or nodes is not None or qpu or site or overheads or broker or slurm:
@@ -72,7 +73,7 @@ def advise(
         plan, known = _of_run(subject)
     plan.check()
     advice = advice_for(
-        plan, known, wait, value, values.parse_strategies(strategies), samples, shown=not (as_json or quiet)
+        plan, known, wait, value, arguments.parse_strategies(strategies), samples, shown=not (as_json or quiet)
     )
     if advice.abstains is not None:
         raise InputError(f"no advice: {advice.abstains}", hint=f"run it once, or give expected_s; else {advice.flag}")
@@ -81,22 +82,25 @@ def advise(
     elif quiet:
         print(advice.flag)
     else:
-        _tell(advice, known)
+        _show(advice, known)
 
 
 def choose(plan: Plan, *, shown: bool) -> Plan:
-    """What `--strategy auto` stands for: the plan under the strategy of choice, which its journal says why."""
-    values.require_known(plan.options, values.parse_strategies("all"))
-    neutral = replace(plan, strategy=FALLBACK, options=values.options_for(FALLBACK, plan.options))
+    """What `--strategy auto` means: the plan under the recommended strategy. Its journal keeps the reason."""
+    arguments.require_known(plan.options, arguments.parse_strategies("all"))
+    neutral = replace(plan, strategy=FALLBACK, options=arguments.options_for(FALLBACK, plan.options))
     neutral.check()
     known = known_of(plan.program.source, *([plan.profile] if plan.profile is not None else []))
-    advice = advice_for(neutral, known, None, None, values.parse_strategies("all"), SAMPLES, shown)
+    try:
+        advice = advice_for(neutral, known, None, None, arguments.parse_strategies("all"), SAMPLES, shown)
+    except QloomError as failure:  # it may well run where it is meant to
+        advice = abstain(f"the program cannot be tried in virtual time: {failure.message}")
     if shown:
         word = "auto abstains" if advice.abstains else "auto"
         Console(stderr=True, highlight=False).print(
             f"{word}: {advice.flag}; {advice.reason}", markup=False, soft_wrap=True
         )
-    options = values.options_for(advice.strategy, plan.options)
+    options = arguments.options_for(advice.strategy, plan.options)
     return replace(plan, strategy=advice.strategy, options=options, advice=advice.as_dict())
 
 
@@ -109,7 +113,7 @@ def advice_for(
     samples: int,
     shown: bool,
 ) -> Advice:
-    """Look at the cluster, then try; abstains where the cluster does not answer."""
+    """Read the cluster's queue, then try the strategies; abstains if the cluster does not answer."""
     notes: tuple[str, ...] = ()
     crowd: Crowd = Waits(wait_s or 0.0)
     qpu_wait_s = 0.0
@@ -161,7 +165,7 @@ def _of_run(name: str) -> tuple[Plan, Known]:
     return replace(plan_of(events, directory.name), profile=None), known_of("", str(directory))
 
 
-def _tell(advice: Advice, known: Known) -> None:
+def _show(advice: Advice, known: Known) -> None:
     console = Console(highlight=False)
     table = Table(pad_edge=False, box=box.SIMPLE_HEAD)
     table.add_column("strategy", no_wrap=True)

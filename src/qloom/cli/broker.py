@@ -1,4 +1,4 @@
-"""`qloom broker`: run the one door to the QPUs, and look after it."""
+"""`qloom broker`: run the service in front of the QPUs, and look after it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from qloom.cli import tokens
+from qloom.cli.tables import Json, Quiet, table
 from qloom.errors import QloomError
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Run a QPU broker, and look after it.", no_args_is_help=True, rich_markup_mode=None)
 
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="A config file: broker.toml.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the essential.")]
 OneDevice = Annotated[str | None, typer.Option("--device", help="Only those of one QPU.")]
 TaskArgument = Annotated[str, typer.Argument(help="The id of a task.")]
 DeviceArgument = Annotated[str, typer.Argument(help="The name of a QPU.")]
@@ -37,9 +34,9 @@ def add_to(parent: typer.Typer) -> None:
 
 @app.command()
 def serve(config: ConfigFile = None, quiet: Quiet = False) -> None:
-    """Serve until told to stop; what was accepted outlives a crash. SIGHUP reads the config again."""
-    from qloom.broker.client.extra import require_extra
+    """Serve until SIGTERM or Ctrl-C. Accepted tasks survive a crash; SIGHUP reads the config again."""
     from qloom.broker.config import read_config
+    from qloom.broker.problems import require_extra
 
     require_extra()
     from qloom.broker.serve import serve as serve_broker
@@ -65,7 +62,7 @@ def init(config: ConfigFile = None, quiet: Quiet = False) -> None:
 
 @app.command()
 def drain(device: DeviceArgument, as_json: Json = False, quiet: Quiet = False) -> None:
-    """Start nothing new on a QPU. What runs there is finished, what waits goes on waiting."""
+    """Start nothing new on a QPU. Running tasks finish, queued ones stay queued."""
     _drain(device, True, as_json, quiet)
 
 
@@ -89,7 +86,7 @@ def _drain(device: str, drained: bool, as_json: bool, quiet: bool) -> None:
 @app.command()
 def shares(
     device: DeviceArgument,
-    number: Annotated[int, typer.Argument(help="How many vQPUs it is to offer.")],
+    number: Annotated[int, typer.Argument(help="How many vQPUs it offers from now on.")],
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -129,11 +126,11 @@ def sessions(device: OneDevice = None, as_json: Json = False, quiet: Quiet = Fal
 @app.command()
 def evict(
     id: Annotated[str, typer.Argument(help="The id of a session or a task.")],
-    reason: Annotated[str, typer.Option(help="What its owner is told.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason that its owner is given.")] = "",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Close a session, or cancel a task, of anybody. Its owner is told why."""
+    """Close any user's session, or cancel any user's task. Its owner is given the reason."""
     from qloom.cli.qpu import connected
 
     with connected() as broker:
@@ -153,7 +150,7 @@ def hold(task: TaskArgument, as_json: Json = False, quiet: Quiet = False) -> Non
 
 @app.command()
 def release(task: TaskArgument, as_json: Json = False, quiet: Quiet = False) -> None:
-    """Let a task run that was held. It goes to the end of its line."""
+    """Release a held task. It joins the end of its queue."""
     from qloom.cli.qpu import connected
 
     with connected() as broker:
@@ -169,7 +166,7 @@ def requeue(task: TaskArgument, as_json: Json = False, quiet: Quiet = False) -> 
     with connected() as broker:
         view = broker.requeue(task)
     if not as_json and not quiet and view["state"] != "queued":
-        print(f"{task} is {view['state']}, being taken back")
+        print(f"{task} is {view['state']}, being requeued")
     else:
         _print_state(task, view, as_json, quiet)
 
@@ -250,7 +247,7 @@ def check(config: ConfigFile = None, as_json: Json = False) -> None:
 
 
 def _compared_with_slurm(settings: BrokerConfig, shares: dict[str, int]) -> tuple[list[str], str | None]:
-    """Where shares differ from Slurm's, if sessions are for Slurm jobs; and why that could not be found out."""
+    """Where shares differ from Slurm's, if sessions are for Slurm jobs; or the reason why Slurm did not answer."""
     from qloom.broker.problems import Unavailable
     from qloom.broker.slurm import SlurmSite
 
@@ -260,23 +257,3 @@ def _compared_with_slurm(settings: BrokerConfig, shares: dict[str, int]) -> tupl
         return asyncio.run(SlurmSite(settings.slurm.gres, settings.slurm.timeout_s).share_differences(shares)), None
     except Unavailable as error:
         return [], error.message
-
-
-def table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
-    """A plain table of some keys; numbers are aligned."""
-    made = Table(pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
-    for column in columns:
-        heading = column.removesuffix("_s") + (" s" if column.endswith("_s") else "")
-        numbers = column.endswith("_s") or any(isinstance(row.get(column), int | float) for row in rows)
-        made.add_column(heading, overflow="fold", justify="right" if numbers else "left")
-    for row in rows:
-        made.add_row(*(_cell(row.get(column)) for column in columns))
-    return made
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:.1f}"
-    return ", ".join(value) if isinstance(value, list) else str(value)

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from qloom.cli.progress import Progress
+from qloom.cli.tables import Json, table
 from qloom.errors import InputError, JobError
 from qloom.journal.event import Event
 from qloom.site import read_site
@@ -29,7 +28,6 @@ app = typer.Typer(
 
 CampaignArgument = Annotated[str, typer.Argument(help="A campaign file (.toml) or the name of a built-in one.")]
 DoneArgument = Annotated[str, typer.Argument(help="A campaign that was run: its name, a path, or last.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only where it is kept.")]
 
 
@@ -52,12 +50,7 @@ def list_all(as_json: Json = False) -> None:
     if as_json:
         print(json.dumps({"built_in": rows, "here": here}))
         return
-    table = Table(pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
-    for heading in ("campaign", "cells", "title"):
-        table.add_column(heading, overflow="fold", justify="right" if heading == "cells" else "left")
-    for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
-    Console().print(table)
+    Console().print(table(("campaign", "cells", "title"), rows))
     for row in here:
         Console(highlight=False).print(f"{row['campaign']}: {row['done']} of {row['runs']} runs done", soft_wrap=True)
 
@@ -80,7 +73,9 @@ def run(
     campaign: CampaignArgument,
     world: Annotated[str | None, typer.Option(help="Where the cells run. [default: as the campaign says]")] = None,
     scale: Annotated[str, typer.Option(help="Multiply all times of programs and strategies by this: 1/5.")] = "1",
-    overheads: Annotated[Path | None, typer.Option(help="Measured overheads (TOML), in place of its own.")] = None,
+    overheads: Annotated[
+        Path | None, typer.Option(help="Measured overheads (TOML), instead of the campaign's.")
+    ] = None,
     calibrate: Annotated[
         str | None, typer.Option(help="Fit its values to a part of the published table first: all, or its names.")
     ] = None,
@@ -90,9 +85,8 @@ def run(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run what is not done yet of a campaign, and print its table. Interrupted, the same command goes on."""
-    from qloom.lab.campaign.calibrate import fit
-    from qloom.lab.campaign.execute import carry_out
+    """Run what is left of a campaign, and print its table. If interrupted, run the same command again."""
+    from qloom.lab.campaign.execute import carry_out, fit
     from qloom.lab.campaign.formats import as_text
     from qloom.lab.campaign.plans import Conditions, parse_scale
     from qloom.lab.campaign.read import read_raw
@@ -109,7 +103,7 @@ def run(
         with _progress(Console(stderr=True), not (as_json or quiet)) as progress:
             store = carry_out(asked, progress.step, progress)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        interrupted = JobError("interrupted", hint="the same command goes on with what is not done")
+        interrupted = JobError("interrupted", hint="run the same command to continue")
         interrupted.exit_code = 130
         raise interrupted from None
     if quiet:
@@ -125,11 +119,15 @@ def report(
     campaign: DoneArgument = "last",
     kind: Annotated[
         str,
-        typer.Option("--format", "-f", help="text, csv, json, md, html or manifest; or the suffix of the file says."),
+        typer.Option(
+            "--format",
+            "-f",
+            help="text, csv, json, md, html or manifest. [default: by the suffix of the file, else text]",
+        ),
     ] = "",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file; else it is printed.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file. [default: standard output]")] = None,
 ) -> None:
-    """What came of a campaign. Means, deviations, 95 % intervals, differences, the published table, the manifest."""
+    """Report the results of a campaign. Means, intervals, differences, the published table, the manifest."""
     from qloom.lab.campaign import formats
     from qloom.lab.campaign.rows import read_results
     from qloom.lab.campaign.store import find_store
@@ -137,7 +135,7 @@ def report(
 
     suffixes = {".txt": "text", ".csv": "csv", ".json": "json", ".md": "markdown", ".html": "html"}
     if output is not None and not kind and output.suffix not in suffixes:
-        raise InputError(f"cannot tell the format of {output}", hint=f"use {', '.join(suffixes)}, or say --format")
+        raise InputError(f"{output} has no known suffix", hint=f"use {', '.join(suffixes)}, or give --format")
     kind = kind or (suffixes[output.suffix] if output is not None else "text")
     results = read_results(find_store(campaign))
     match kind:
@@ -156,7 +154,7 @@ def report(
 
             text = page_of(results)
         case _:
-            raise InputError(f"no format is called {kind!r}", hint="text, csv, json, md, html or manifest")
+            raise InputError(f"unknown format {kind!r}", hint="text, csv, json, md, html or manifest")
     if output is not None:
         write_view(output, text.encode())
         print(output)
@@ -207,7 +205,7 @@ def calibrate(
     as_json: Json = False,
 ) -> None:
     """Fit the values of a campaign to its published table. Prints them as its file has them."""
-    from qloom.lab.campaign.calibrate import fit
+    from qloom.lab.campaign.execute import fit
     from qloom.lab.campaign.read import read_raw
 
     name, raw = read_raw(campaign)

@@ -79,13 +79,12 @@ def qubo(
 
     from qloom.clustering import tasks
     from qloom.clustering.data import load
-    from qloom.clustering.graphfile import to_json
-    from qloom.clustering.output import write_json
+    from qloom.clustering.files import to_json, write_json
     from qloom.clustering.overlap import cells_of
     from qloom.clustering.qubo import WEIGHTS, graph
 
     if weights not in WEIGHTS:
-        raise InputError(f"there are no weights {weights!r}", hint=" or ".join(WEIGHTS))
+        raise InputError(f"unknown weights {weights!r}", hint=" or ".join(WEIGHTS))
     points = load(data, label).points
     labelings = [_labels(np, path, len(points)) for path in clusterings]
     names = [path.stem for path in clusterings]
@@ -116,17 +115,16 @@ def solve(
     ignore_weights: Annotated[bool, typer.Option(help="Treat all clusters alike if the device must.")] = False,
 ) -> None:
     """Solve a QUBO, or write it for gates or neutral atoms."""
-    from qloom.clustering.graphfile import read_graph
-    from qloom.clustering.output import write_json
+    from qloom.clustering.files import read_graph, write_json
 
     graph = read_graph(qubo)
     if to == "qaoa":
-        from qloom.clustering.qaoa import qaoa
+        from qloom.clustering.encodings import qaoa
 
         out.write_text(qaoa(graph, layers, qubits), encoding="utf-8")
         _print({"written": str(out), "qubits": len(graph.clusters), "layers": layers})
     elif to == "pulser":
-        from qloom.clustering.neutral_atoms import pulser_sequence
+        from qloom.clustering.encodings import pulser_sequence
 
         text = pulser_sequence(graph, device, ignore_weights=ignore_weights, seed=seed)
         out.write_text(text, encoding="utf-8")
@@ -136,7 +134,7 @@ def solve(
         write_json(out, answer)
         _print({key: answer[key] for key in ("energy", "gap")})
     else:
-        raise InputError(f"--to {to} is not known", hint="annealing, exact, qaoa or pulser")
+        raise InputError(f"--to: unknown target {to!r}", hint="annealing, exact, qaoa or pulser")
 
 
 @app.command()
@@ -155,10 +153,9 @@ def score(
 
     from qloom.clustering import tasks
     from qloom.clustering.answer import repair
-    from qloom.clustering.compare import adjusted_rand, mutual_information
     from qloom.clustering.data import load
-    from qloom.clustering.graphfile import read_graph, read_values
-    from qloom.clustering.output import write_labels
+    from qloom.clustering.files import read_graph, read_values, write_labels
+    from qloom.clustering.overlap import adjusted_rand, mutual_information
     from qloom.clustering.qubo import partial_labels
     from qloom.clustering.report import repair_report
 
@@ -191,7 +188,7 @@ def table(
     pictures: Annotated[Path | None, typer.Option(help="Also draw the tutorial's pictures into this folder.")] = None,
 ) -> None:
     """Print the table of the ten toy sets. Silhouette / ARI of each clustering and of the aggregations."""
-    from qloom.clustering import table as toys
+    from qloom.clustering import toys
 
     typer.echo(toys.markdown(toys.toy_table(seed, iterations)))
     if pictures is not None:
@@ -199,8 +196,7 @@ def table(
 
 
 def _solved(graph: Any, how: str, shots: int, seed: int) -> dict[str, Any]:
-    from qloom.clustering.answer import repair
-    from qloom.clustering.optimum import gap, optimum
+    from qloom.clustering.answer import gap, optimum, repair
     from qloom.clustering.qubo import model
 
     bqm = model(graph)

@@ -14,18 +14,14 @@ import typer
 from rich.console import Console
 from rich.status import Status
 
-from qloom.cli import loadtables, values
+from qloom.cli import arguments
 from qloom.errors import InputError
-from qloom.lab.load.arrivals import check_load
 from qloom.lab.load.background import Failures
-from qloom.lab.load.figure import Row, draw
-from qloom.lab.load.mix import KINDS, parse_mix
-from qloom.lab.load.records import write_csv
-from qloom.lab.load.repeat import until_known
-from qloom.lab.load.run import Load, prepare, run_load
-from qloom.lab.load.sidecar import write_sidecar
-from qloom.lab.load.source import Source
-from qloom.lab.load.swf import write_results_swf, write_swf
+from qloom.lab.load.records import write_csv, write_results_swf, write_swf
+from qloom.lab.load.report import Row, draw_loads, table_of_loads, table_of_run
+from qloom.lab.load.run import Load, prepare, run_load, until_known
+from qloom.lab.load.source import Source, write_sidecar
+from qloom.lab.load.workload import KINDS, check_load, parse_mix
 from qloom.lab.schedulers import POLICIES
 
 DEFAULT_LOAD = 0.7
@@ -53,8 +49,12 @@ HybridShare = Annotated[str, typer.Option("--hybrid", help="Share of the jobs th
 Mix = Annotated[
     str, typer.Option(help=f"Kinds of hybrid jobs with weights, of {', '.join(KINDS)}: classical=2,quantum.")
 ]
-Longest = Annotated[float, typer.Option("--hybrid-longest", help="Only jobs up to so many hours become hybrid.")]
-Largest = Annotated[int | None, typer.Option("--hybrid-largest", help="Only jobs up to so many nodes become hybrid.")]
+Longest = Annotated[
+    float, typer.Option("--hybrid-longest", help="Only jobs of at most this many hours become hybrid.")
+]
+Largest = Annotated[
+    int | None, typer.Option("--hybrid-largest", help="Only jobs of at most this many nodes become hybrid.")
+]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 
 
@@ -64,12 +64,12 @@ def add_to(parent: typer.Typer) -> None:
 
 
 def _progress(status: Status, what: str) -> Callable[[int, float], None]:
-    """Says how far the repetition has come."""
+    """Shows how far the repetition has come."""
 
-    def told(runs: int, relative: float) -> None:
+    def show(runs: int, relative: float) -> None:
         status.update(f"{what}: {runs} runs, mean turnaround within {relative:.1%}")
 
-    return told
+    return show
 
 
 def _share(text: str, what: str) -> float:
@@ -77,13 +77,13 @@ def _share(text: str, what: str) -> float:
     try:
         return float(number) / (100 if percent else 1)
     except ValueError:
-        raise InputError(f"{what}: {text!r} is no share", hint="20%, or 0.2") from None
+        raise InputError(f"{what}: {text!r} is not a share", hint="20%, or 0.2") from None
 
 
 def _arrivals(name: str | None, *, has_trace: bool) -> str:
     """A trace keeps its arrivals unless others are asked for; jobs of the model have none."""
     if name == "trace" and not has_trace:
-        raise InputError("--arrivals trace: the model has no arrivals of its own", hint="name a trace, or poisson")
+        raise InputError("--arrivals trace: the model has no arrivals", hint="name a trace, or poisson")
     return name or ("trace" if has_trace else "poisson")
 
 
@@ -113,13 +113,13 @@ def _counts(texts: list[str], what: str) -> dict[str, int]:
     for text in texts:
         name, _, number = text.partition(":")
         if not name or not number.isdigit() or int(number) < 1:
-            raise InputError(f"{text!r} is no {what}", hint=f"--{what} NAME:COUNT")
+            raise InputError(f"{text!r} is not a {what}", hint=f"--{what} NAME:COUNT")
         counts[name] = int(number)
     return counts
 
 
 def _require_writable(*paths: Path | None) -> None:
-    """Say now what would otherwise be found out after the simulation."""
+    """Raise now what would otherwise be found only after the simulation."""
     for path in paths:
         if path is not None and not path.parent.is_dir():
             raise InputError(f"cannot write {path}: there is no directory {path.parent}")
@@ -160,25 +160,25 @@ def run(
     until_ci: Annotated[str | None, typer.Option(help="Repeat until the mean turnaround is known to: 2%.")] = None,
     most_runs: Annotated[int, typer.Option(help="But not more often than this.")] = 100,
     seed: Seed = 0,
-    swf: Annotated[Path | None, typer.Option(help="Write what came of each job, as SWF.")] = None,
-    csv: Annotated[Path | None, typer.Option(help="Write what came of each job, as CSV.")] = None,
+    swf: Annotated[Path | None, typer.Option(help="Write the record of each job, as SWF.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the record of each job, as CSV.")] = None,
     figure: Annotated[
         Path | None, typer.Option(help="Draw turnaround and wait over the load (png, svg, pdf).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run a workload and measure what it does to hybrid and rigid jobs. Once for each load and strategy."""
-    place = values.make_site(site, nodes if nodes is not None or site is not None else 256, qpu, overheads)
+    place = arguments.make_site(site, nodes if nodes is not None or site is not None else 256, qpu, overheads)
     source = Source(trace, sidecar, jobs)
     arriving = _arrivals(arrivals, has_trace=trace is not None)
-    names, loads = values.parse_strategies(strategy), _loads(load, arriving, has_trace=trace is not None)
-    options = values.parse_options(option)
-    values.require_known(options, names)
+    names, loads = arguments.parse_strategies(strategy), _loads(load, arriving, has_trace=trace is not None)
+    options = arguments.parse_options(option)
+    arguments.require_known(options, names)
     if (swf is not None or csv is not None) and (len(names) * len(loads) > 1 or until_ci is not None):
         raise InputError("--swf and --csv hold one run", hint="name one load and one strategy, without --until-ci")
     _require_writable(swf, csv, figure)
     if figure is not None and figure.suffix not in FIGURES:
-        raise InputError(f"--figure {figure}: no figure can be drawn for this", hint=f"use {', '.join(FIGURES)}")
+        raise InputError(f"--figure {figure}: unknown format", hint=f"use {', '.join(FIGURES)}")
     plain = Load(
         jobs=(),
         site=place,
@@ -203,7 +203,7 @@ def run(
         for factor, name in product(loads, names):
             what = name if factor is None else f"load {factor}, {name}"
             status.update(what)
-            wanted = replace(plain, load=factor, strategy=name, options=values.options_for(name, options))
+            wanted = replace(plain, load=factor, strategy=name, options=arguments.options_for(name, options))
 
             def load_of(number: int, wanted: Load = wanted) -> Load:
                 return replace(wanted, jobs=source.read(plain.nodes, seed + number), seed=seed + number)
@@ -219,18 +219,17 @@ def run(
                 known = f"{metrics.all.turnaround_s.relative:.1%}"
                 status.console.print(f"{what}: only within {known} after {most_runs} runs", highlight=False)
     if as_json:
-        told_rows = [{"load": factor, "strategy": name, **metrics.as_dict()} for factor, name, metrics in rows]
-        print(json.dumps(told_rows))
+        print(json.dumps([{"load": load, "strategy": name, **metrics.as_dict()} for load, name, metrics in rows]))
     elif len(rows) == 1:
-        Console().print(loadtables.one(rows[0][2]))
+        Console().print(table_of_run(rows[0][2]))
     else:
-        Console().print(loadtables.many(rows))
+        Console().print(table_of_loads(rows))
     if swf is not None:
         write_results_swf(swf, result.records, f"{plain.nodes} nodes under {policy}")
     if csv is not None:
         write_csv(csv, result.records)
     if figure is not None:
-        draw(rows, figure)
+        draw_loads(rows, figure)
 
 
 @app.command()
@@ -250,7 +249,7 @@ def make(
     share = _share(hybrid, "--hybrid")
     if share and sidecar is None:
         raise InputError("SWF has no room for hybrid phases", hint="--sidecar FILE.jsonl")
-    site = values.make_site(None, nodes, [], None)
+    site = arguments.make_site(None, nodes, [], None)
     drawn = Source(jobs=jobs).read(nodes, seed)
     wanted = Load(
         drawn, site, load=load, arrivals="poisson", hybrid=share, mix=parse_mix(mix), seed=seed,

@@ -1,4 +1,4 @@
-"""Commands that look at runs: runs, show, explain, timeline, schema."""
+"""Commands that look: at runs (runs, show, explain, timeline), at what job files may say and at what is installed."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from qloom.cli import tables
+from qloom.cli.tables import Json, Quiet
 from qloom.journal import home
 from qloom.journal.event import Event
 from qloom.journal.events import RunStarted
@@ -22,8 +23,6 @@ from qloom.journal.history import read_history
 from qloom.journal.queries import driver_job, handed_to, measured_figures, require_jobs
 
 RunArgument = Annotated[str, typer.Argument(help="The id of a run, the start of one, a path, or last.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the essential.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -33,6 +32,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(explain)
     app.command()(timeline)
     app.command()(schema)
+    app.command()(plugins)
 
 
 def runs(
@@ -81,7 +81,7 @@ def _as_slurm_says(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def show(run: RunArgument = "last", as_json: Json = False, quiet: Quiet = False) -> None:
-    """What a run held and used, as a whole and for each job."""
+    """Show what a run held and used, as a whole and for each job."""
     directory = home.find_run(run)
     events = read_events(directory)
     if (figures := measured_figures(events)) is not None:
@@ -119,8 +119,8 @@ def _show_workload(directory: Path, start: RunStarted, figures: dict[str, float]
     console = Console(highlight=False)
     if as_json:
         fields = start.as_dict()
-        told = {name: fields[name] for name in ("strategy", "world", "jobs", "parameters")}
-        print(json.dumps({"run": directory.name, **told, **figures}))
+        plan = {name: fields[name] for name in ("strategy", "world", "jobs", "parameters")}
+        print(json.dumps({"run": directory.name, **plan, **figures}))
     elif quiet:
         console.print(" ".join(f"{figure}={value}" for figure, value in figures.items()), soft_wrap=True)
     else:
@@ -135,27 +135,27 @@ def _show_workload(directory: Path, start: RunStarted, figures: dict[str, float]
 
 
 def _instead(events: list[Event], directory: Path) -> str | None:
-    """What another strategy would have cost, if that can be told."""
-    from qloom.lab.advisor.replay import instead
+    """The estimated cost under another strategy, if there is an estimate."""
+    from qloom.lab.advisor.trial import instead
 
     found = instead(events, directory)
     return None if found is None else str(found)
 
 
 def _waits(jobs: list[dict[str, Any]]) -> Table:
-    table = Table(pad_edge=False, box=box.SIMPLE_HEAD)
-    headings = ("job", "turnaround s", "wait for nodes s", "for QPU s", "slowdown", "energy kJ")
+    table = Table(pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
+    headings = ("job", "turnaround s", "wait for nodes s", "for QPU s", "program s", "slowdown", "energy kJ")
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "job" else "right", no_wrap=True)
     for row in jobs:
         energy = "-" if row["energy_j"] is None else f"{row['energy_j'] / 1000:.1f}"
-        figures = ("turnaround_s", "node_wait_s", "qpu_wait_s", "bounded_slowdown")
+        figures = ("turnaround_s", "node_wait_s", "qpu_wait_s", "program_s", "bounded_slowdown")
         table.add_row(row["job"], *(f"{row[figure]:.1f}" for figure in figures), energy)
     return table
 
 
 def explain(run: RunArgument = "last", as_json: Json = False) -> None:
-    """Say what a run waits for and why, or where its time went."""
+    """Explain what a run waits for and why, or where its time went."""
     from qloom.views.explain import explain as explain_events
 
     directory = home.find_run(run)
@@ -202,3 +202,24 @@ def schema() -> None:
     from qloom.jobfile import jobfile_schema
 
     print(json.dumps(jobfile_schema(), indent=2))
+
+
+def plugins(as_json: Json = False) -> None:
+    """List strategies, worlds, devices, policies and engines."""
+    from qloom.devices.factory import DEVICES
+    from qloom.lab.schedulers import POLICIES
+    from qloom.payloads.adapt import ADAPTERS
+    from qloom.runs.plan import ENGINES
+    from qloom.strategies import STRATEGIES
+    from qloom.worlds import WORLDS
+
+    rows = [
+        {"kind": registry.kind, "name": entry.name, "from": entry.origin, "target": entry.target, "problem": problem}
+        for registry in (STRATEGIES, WORLDS, DEVICES, ADAPTERS, POLICIES, ENGINES)
+        for entry, problem in registry.plug_ins()
+    ]
+    if as_json:
+        print(json.dumps(rows))
+    else:
+        problems = ["problem"] if any(row["problem"] for row in rows) else []
+        Console().print(tables.table(("kind", "name", "from", *problems), rows))

@@ -31,7 +31,7 @@ FILES = {  # the file of each command, in the order of the help
     "schema": "look",
     "advise": "advise",
     "demo": "demo",
-    "submit": "submit",
+    "submit": "slurm",
     "clustering": "clustering",
     "load": "load",
     "mpi": "mpi",
@@ -42,7 +42,7 @@ FILES = {  # the file of each command, in the order of the help
     "slurm": "slurm",
     "export": "export",
     "step": "export",
-    "plugins": "plugins",
+    "plugins": "look",
 }
 
 
@@ -67,7 +67,7 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
         """The command that the words begin with, or which one may be meant."""
         if args[0] not in FILES:
-            raise InputError(f"no command is called {args[0]!r}", hint=closest(args[0], FILES) or "qloom --help")
+            raise InputError(f"unknown command {args[0]!r}", hint=closest(args[0], FILES) or "qloom --help")
         return super().resolve_command(ctx, args)
 
 
@@ -103,14 +103,14 @@ def run() -> None:
     try:
         stall.watch()
         code = app(prog_name="qloom", standalone_mode=False)
-        if code == 130:  # how typer tells of Ctrl-C
+        if code == 130:  # typer's exit code for Ctrl-C
             raise KeyboardInterrupt
     except QloomError as error:
         sys.exit(report([error], as_json))
     except (KeyboardInterrupt, asyncio.CancelledError, typer.Abort):  # Ctrl-C, or asked to terminate
         sys.exit(_say(_interrupted(), 130, as_json))
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of our output is gone
         sys.exit(1)
     except typer.Exit as done:
         sys.exit(done.exit_code)
@@ -124,7 +124,7 @@ def run() -> None:
 
 
 def report(errors: list[QloomError], as_json: bool) -> int:
-    """Tell what went wrong; returns the exit code."""
+    """Print errors; returns the exit code."""
     if as_json:
         print(json.dumps({"errors": [error.as_dict() for error in errors]}))
     else:
@@ -135,11 +135,11 @@ def report(errors: list[QloomError], as_json: bool) -> int:
 
 
 def _interrupted() -> str:
-    """What Ctrl-C has left, if it has left anything to go on with."""
+    """What Ctrl-C interrupted, with the command that continues it if there is a run to continue."""
     from qloom.journal.home import left_open
 
     run = left_open()
-    return "interrupted" if run is None else f"interrupted: go on with qloom resume {run}"
+    return "interrupted" if run is None else f"interrupted: continue with qloom resume {run}"
 
 
 def _say(message: str, code: int, as_json: bool) -> int:

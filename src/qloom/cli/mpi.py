@@ -25,7 +25,7 @@ def add_to(parent: typer.Typer) -> None:
 def _range(text: str) -> tuple[int, int]:
     least, _, most = text.partition("-")
     if not (least.isdigit() and (most or least).isdigit()):
-        raise InputError(f"{text!r} is no number of nodes", hint="--nodes 1-3")
+        raise InputError(f"{text!r} is not a number of nodes", hint="--nodes 1-3")
     return int(least), int(most or least)
 
 
@@ -49,18 +49,17 @@ def run(
 ) -> None:
     """Run an elastic MPI program. Inside a Slurm job it starts on that job's nodes.
 
-    If it is told to stop (SIGTERM), it saves its state at its next safe point; the same command goes on there.
+    On SIGTERM it saves its state at its next safe point; the same command continues from there.
     """
-    from qloom.cli import values
+    from qloom.cli import arguments
     from qloom.mpi.launch import require_programs
     from qloom.mpi.nodes import LocalNodes, Nodes
     from qloom.mpi.root import ElasticPlan, Root
     from qloom.mpi.slurmnodes import SlurmNodes
-    from qloom.slurm.reap import reap
-    from qloom.slurm.tags import own_tag
+    from qloom.slurm.tags import own_tag, reap
 
     if world not in ("local", "slurm"):
-        raise InputError(f"{world!r} is no world for MPI programs", hint="local or slurm")
+        raise InputError(f"MPI programs do not run in the world {world!r}", hint="local or slurm")
     require_programs("an elastic program", "mpiexec" if world == "local" else "srun", mpi4py=True)
     least, most = _range(nodes)
     own = int(os.environ.get("SLURM_JOB_NUM_NODES", "0")) if world == "slurm" else 0
@@ -69,21 +68,21 @@ def run(
     held: Nodes = LocalNodes()
     if world == "slurm":
         table = [f"arguments={text}" if text.startswith("-") else text for text in slurm or ()]
-        asked = values.make_site(site, None, [], None, table).slurm
+        asked = arguments.make_site(site, None, [], None, table).slurm
         asked = replace(asked, time_limit=time_limit or asked.time_limit or "60")
         reap()
         held = SlurmNodes(asked, own_tag("elastic"), Path(program[0]).stem, ranks_per_node)
     if not Root(plan, held).run():
-        print(f"stopped; its state is in {directory}: run the same command to go on")
+        print(f"stopped; its state is in {directory}: run the same command to continue")
         raise typer.Exit(STOPPED)
 
 
 @app.command()
 def resize(
-    nodes: Annotated[int, typer.Argument(help="Nodes to go on with.")],
+    nodes: Annotated[int, typer.Argument(help="Nodes to continue on.")],
     directory: Annotated[Path, DIRECTORY] = Path("elastic"),
 ) -> None:
-    """Ask a running elastic program to have this many nodes. From its next safe point on, and no more."""
+    """Ask a running elastic program to resize to this many nodes. It does so at its next safe point."""
     from qloom.mpi.root import ask_to_resize
 
     ask_to_resize(directory, nodes)

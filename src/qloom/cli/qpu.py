@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from qloom.cli import stall
-from qloom.cli.broker import table
+from qloom.cli.tables import Json, Quiet, table
 from qloom.errors import InputError, PayloadError
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the essential.")]
 TaskArgument = Annotated[str, typer.Argument(help="The id of a task.")]
 
 POLL_S = 30.0  # how often a command that waits for a result says what for
@@ -45,7 +43,7 @@ def connected() -> SyncBrokerClient:
 
 @app.command("list")
 def list_devices(as_json: Json = False, quiet: Quiet = False) -> None:
-    """List the QPUs, how they are, and how long a task would wait."""
+    """List the QPUs, their states, and how long a task would wait."""
     with connected() as broker:
         rows = broker.devices()
     if as_json:
@@ -73,7 +71,7 @@ def status(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """How a task or a QPU stands."""
+    """Show the state of a task or a QPU."""
     from qloom.broker.problems import NotFound
 
     with connected() as broker:
@@ -83,9 +81,7 @@ def status(
             try:
                 view = broker.device(name)
             except NotFound:
-                raise NotFound(
-                    f"there is no task and no QPU {name}", hint="qloom qpu list, qloom qpu queue"
-                ) from None
+                raise NotFound(f"no task or QPU is called {name}", hint="qloom qpu list, qloom qpu queue") from None
     if as_json:
         print(json.dumps(view))
     elif quiet:
@@ -102,7 +98,7 @@ def submit(
     device: Annotated[
         list[str],
         typer.Option(
-            help="A QPU; the one with the least to do, if not said. Given several times, or as '*' for any that "
+            help="A QPU; the least busy one unless given. Given several times, or as '*' for any that "
             "fits, the task goes to another while one is away."
         ),
     ] = [],  # noqa: B006
@@ -169,7 +165,7 @@ def _read(file: Path, kind: str) -> Any:
         raise PayloadError(f"{file} is not JSON: {error}") from None
     if kind != "qubo" or not (isinstance(body, dict) and isinstance(body.get("linear", {}), dict)):
         return body  # as devices take it; tables are one of the forms of job files
-    from qloom.jobfile.qubofile import read_qubo
+    from qloom.jobfile.files import read_qubo
 
     return read_qubo(str(file), text.encode(), shots=1, seconds=None, device=None).body
 
@@ -194,7 +190,7 @@ def queue(as_json: Json = False, quiet: Quiet = False) -> None:
 
 @app.command()
 def cancel(task: TaskArgument, as_json: Json = False, quiet: Quiet = False) -> None:
-    """A task is no longer wanted."""
+    """Cancel a task."""
     with connected() as broker:
         view = broker.cancel(task)
     if as_json:

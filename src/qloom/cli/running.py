@@ -1,8 +1,7 @@
-"""Commands that run something: run, compare, resume."""
+"""Commands that run something: run, compare, resume, measure."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 from dataclasses import replace
@@ -12,9 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from qloom.cli import tables, values
+from qloom.cli import arguments, tables
 from qloom.cli.progress import shown
-from qloom.devices.technologies import TECHNOLOGIES
 from qloom.errors import InputError, QloomError
 from qloom.journal.file import start_of
 from qloom.journal.history import read_history
@@ -22,41 +20,7 @@ from qloom.programs.load import BUILT_IN, Program, load_program
 from qloom.runs.resume import resume as resume_run
 from qloom.runs.runner import Outcome, Plan, execute
 from qloom.site import Site
-from qloom.strategies import STRATEGIES
-
-ProgramArgument = Annotated[
-    str, typer.Argument(help="file.py[:function], a job file (.toml), or a built-in: phases, clustering")
-]
-World = Annotated[str, typer.Option(help="Where it runs: local, virtual or slurm.")]
-Nodes = Annotated[int | None, typer.Option(help="Nodes of the cluster. [default: 3]")]
-Jobs = Annotated[int, typer.Option(help="How many copies of the program run at once.")]
-Set = Annotated[list[str], typer.Option("--set", help="A parameter of the program: name=value. Repeatable.")]
-Option = Annotated[list[str], typer.Option("--option", help="An option of the strategy: name=number. Repeatable.")]
-Qpu = Annotated[
-    list[str],
-    typer.Option("--qpu", help=f"A QPU, NAME:TECHNOLOGY[:offline], of {', '.join(TECHNOLOGIES)}. Repeatable."),
-]
-Broker = Annotated[
-    str | None,
-    typer.Option(
-        help="A broker that has the QPUs: http://HOST:PORT or its unix socket. "
-        "[default: on Slurm $QLOOM_BROKER; else in process]"
-    ),
-]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
-SiteFile = Annotated[Path | None, typer.Option("--site", help="A site file (TOML): nodes, QPUs, watts.")]
-Slurm = Annotated[
-    list[str],
-    typer.Option("--slurm", help="For every Slurm job: a key of the site's table [slurm], key=value. Repeatable."),
-]
-OverheadsFile = Annotated[Path | None, typer.Option("--overheads", help="Overheads for virtual time (TOML).")]
-Profile = Annotated[str | None, typer.Option(help="An earlier run whose durations and results virtual time takes.")]
-Engine = Annotated[
-    str | None, typer.Option(help="Who runs the workflow strategy's steps: streamflow. [default: qloom itself]")
-]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="A file, for --overheads.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]
+from qloom.worlds import world_entry
 
 
 def add_to(app: typer.Typer) -> None:
@@ -68,90 +32,104 @@ def add_to(app: typer.Typer) -> None:
 
 
 def run(
-    program: ProgramArgument,
-    strategy: Annotated[
-        str,
+    program: arguments.ProgramArgument,
+    strategy: arguments.Strategy = "offload",
+    world: arguments.World = "local",
+    nodes: arguments.Nodes = None,
+    jobs: arguments.Jobs = 1,
+    settings: arguments.Set = [],  # noqa: B006  typer makes a new one for each call
+    option: arguments.Option = [],  # noqa: B006
+    qpu: arguments.Qpu = [],  # noqa: B006
+    broker: arguments.Broker = None,
+    seed: arguments.Seed = 0,
+    site: arguments.SiteFile = None,
+    overheads: arguments.OverheadsFile = None,
+    slurm: arguments.Slurm = [],  # noqa: B006
+    profile: arguments.Profile = None,
+    engine: arguments.Engine = None,
+    most_qpu_s: arguments.MostQpuS = None,
+    on_recalibration: arguments.OnRecalibration = "warn",
+    dry: Annotated[
+        bool,
         typer.Option(
-            help=f"{', '.join(STRATEGIES.built_in)}, or auto; also with another hold of the QPU: malleable+share."
+            "--dry-run", help="Only show what its first iteration asks for, and what strategies would hold."
         ),
-    ] = "offload",
-    world: World = "local",
-    nodes: Nodes = None,
-    jobs: Jobs = 1,
-    settings: Set = [],  # noqa: B006  typer makes a new one for each call
-    option: Option = [],  # noqa: B006
-    qpu: Qpu = [],  # noqa: B006
-    broker: Broker = None,
-    seed: Seed = 0,
-    site: SiteFile = None,
-    overheads: OverheadsFile = None,
-    slurm: Slurm = [],  # noqa: B006
-    profile: Profile = None,
-    engine: Engine = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    ] = False,
+    as_json: arguments.Json = False,
+    quiet: arguments.Quiet = False,
 ) -> None:
-    """Run a program and say what it held and used."""
+    """Run a program and show what it held and used."""
+    loaded = load_program(program)
     plan = Plan(
-        load_program(program),
-        values.parse_settings(settings),
+        loaded,
+        arguments.parse_settings(settings, loaded),
         strategy=strategy,
-        options=values.parse_options(option),
+        options=arguments.parse_options(option),
         world=world,
-        site=behind(broker, values.make_site(site, nodes, qpu, overheads, slurm)),
+        site=arguments.behind(broker, arguments.make_site(site, nodes, qpu, overheads, slurm)),
         jobs=jobs,
         seed=seed,
         profile=profile,
         engine=engine,
+        most_qpu_s=most_qpu_s,
+        on_recalibration=on_recalibration,
     )
     if strategy == "auto":
         from qloom.cli.advise import choose
 
         plan = choose(plan, shown=not (as_json or quiet))
+    if dry:
+        _show_dry_run(plan, as_json, quiet)
+        return
     with shown(f"{program} under {plan.strategy}", Console(stderr=True), not (as_json or quiet)) as progress:
         outcome = execute(plan, listener=progress)
     notes = [*outcome.notes, *plan.program.notes_on(outcome.results)]
-    tell(replace(outcome, notes=notes), as_json, quiet, plan.program)
+    show_outcome(replace(outcome, notes=notes), as_json, quiet, plan.program)
 
 
-def behind(broker: str | None, place: Site) -> Site:
-    """A site whose QPUs a broker has, if one is named on the command line or in the site file."""
-    address = broker or place.broker
-    if address is not None and place.qpus != Site().qpus:
-        raise InputError("with a broker, the QPUs are those of the broker", hint="leave out --qpu and [[qpus]]")
-    return replace(place, broker=address)
+def _show_dry_run(plan: Plan, as_json: bool, quiet: bool) -> None:
+    from qloom.lab.advisor.dry import dry_run
+
+    plan.check()
+    found = dry_run(plan.with_devices(), list(dict.fromkeys((plan.strategy, *arguments.parse_strategies("all")))))
+    if as_json:
+        print(json.dumps(found.as_dict()))
+        return
+    print(f"first iteration: {found.demand}")
+    if not quiet:
+        Console().print(tables.figures_table("what strategies would hold for it", found.rows))
 
 
 def compare(
-    program: ProgramArgument,
+    program: arguments.ProgramArgument,
     strategies: Annotated[str, typer.Option(help="Names separated by commas, or all.")] = "all",
-    world: World = "local",
-    nodes: Nodes = None,
-    jobs: Jobs = 1,
-    settings: Set = [],  # noqa: B006
-    option: Option = [],  # noqa: B006
-    qpu: Qpu = [],  # noqa: B006
-    broker: Broker = None,
-    seed: Seed = 0,
-    site: SiteFile = None,
-    overheads: OverheadsFile = None,
-    slurm: Slurm = [],  # noqa: B006
-    profile: Profile = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
+    world: arguments.World = "local",
+    nodes: arguments.Nodes = None,
+    jobs: arguments.Jobs = 1,
+    settings: arguments.Set = [],  # noqa: B006
+    option: arguments.Option = [],  # noqa: B006
+    qpu: arguments.Qpu = [],  # noqa: B006
+    broker: arguments.Broker = None,
+    seed: arguments.Seed = 0,
+    site: arguments.SiteFile = None,
+    overheads: arguments.OverheadsFile = None,
+    slurm: arguments.Slurm = [],  # noqa: B006
+    profile: arguments.Profile = None,
+    as_json: arguments.Json = False,
+    quiet: arguments.Quiet = False,
 ) -> None:
     """Run a program under several strategies and compare their cost. They run one after the other."""
     loaded = load_program(program)
-    place = behind(broker, values.make_site(site, nodes, qpu, overheads, slurm))
-    names = values.parse_strategies(strategies)
-    options = values.parse_options(option)
-    values.require_known(options, names)
+    place = arguments.behind(broker, arguments.make_site(site, nodes, qpu, overheads, slurm))
+    names = arguments.parse_strategies(strategies)
+    options = arguments.parse_options(option)
+    arguments.require_known(options, names)
     plans = [
         Plan(
             loaded,
-            values.parse_settings(settings),
+            arguments.parse_settings(settings, loaded),
             strategy=strategy,
-            options=values.options_for(strategy, options),
+            options=arguments.options_for(strategy, options),
             world=world,
             site=place,
             jobs=jobs,
@@ -187,33 +165,43 @@ def run_all(plans: list[Plan], *, quiet: bool) -> tuple[list[dict[str, Any]], li
 def resume(
     run: Annotated[str, typer.Argument(help="The id of a run, the start of one, a path, or last.")] = "last",
     driver: Annotated[str, typer.Option(help="Where its driver lives: here, or as in submit.")] = "here",
-    as_json: Json = False,
-    quiet: Quiet = False,
+    on_divergence: Annotated[
+        str,
+        typer.Option(help="If the program no longer makes the calls of its journal: stop, or continue from there."),
+    ] = "stop",
+    on_recalibration: arguments.OnRecalibrationSince = None,
+    most_qpu_s: arguments.MostQpuS = None,
+    as_json: arguments.Json = False,
+    quiet: arguments.Quiet = False,
 ) -> None:
-    """Go on with a run that was interrupted or failed. What its journal holds is not run again."""
+    """Continue a run that was interrupted or failed. What its journal holds is not run again."""
     with shown(f"resuming {run}", Console(stderr=True), not (as_json or quiet)) as progress:
-        outcome = resume_run(run, listener=progress, driver=driver)
+        outcome = resume_run(
+            run,
+            listener=progress,
+            driver=driver,
+            on_divergence=on_divergence,
+            on_recalibration=on_recalibration,
+            most_qpu_s=most_qpu_s,
+        )
     source = start_of(outcome.events).program
-    tell(outcome, as_json, quiet, load_program(source) if source in BUILT_IN else None)
+    show_outcome(outcome, as_json, quiet, load_program(source) if source in BUILT_IN else None)
 
 
 def measure(
-    nodes: Nodes = None,
+    nodes: arguments.Nodes = None,
     world: Annotated[str, typer.Option(help="What is measured: local or slurm.")] = "local",
-    site: SiteFile = None,
-    slurm: Slurm = [],  # noqa: B006
-    output: Output = None,
+    site: arguments.SiteFile = None,
+    slurm: arguments.Slurm = [],  # noqa: B006
+    output: arguments.Output = None,
 ) -> None:
     """Measure overheads of a world, for virtual time. On Slurm best while nothing else runs."""
-    write_overheads(world, values.make_site(site, nodes, [], None, slurm), output)
+    write_overheads(world, arguments.make_site(site, nodes, [], None, slurm), output)
 
 
 def write_overheads(world: str, site: Site, output: Path | None) -> None:
     """Measure a world, and write or print what `--overheads` reads."""
-    if world not in ("local", "slurm"):
-        raise InputError(f"the world {world!r} cannot be measured", hint="--world local or --world slurm")
-    measuring = importlib.import_module(f"qloom.worlds.{world}.measure")
-    overheads = measuring.measure(site, "qloom.programs.phases")
+    overheads = world_entry(world).measure(site, "qloom.programs.phases")
     text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in vars(overheads).items() if name[0] != "_")
     if output is None:
         print(text, end="")
@@ -225,8 +213,8 @@ def write_overheads(world: str, site: Site, output: Path | None) -> None:
     print(output)
 
 
-def tell(outcome: Outcome, as_json: bool, quiet: bool, program: Program | None = None) -> None:
-    """Print what came of a run, in the program's words if it has any; raises if a job failed."""
+def show_outcome(outcome: Outcome, as_json: bool, quiet: bool, program: Program | None = None) -> None:
+    """Print the results of a run, as the program words them if it does; raises if a job failed."""
     summaries: list[str] = []
     rows = [tables.row(read_history(outcome.events), outcome.run)]
     if as_json:
@@ -246,7 +234,7 @@ def tell(outcome: Outcome, as_json: bool, quiet: bool, program: Program | None =
             if not any(str(directory) in summary for summary in summaries):
                 console.print(f"files: {directory}", markup=False, soft_wrap=True)
         for note in outcome.notes:
-            console.print(f"note: {note}", markup=False)
+            console.print(f"note: {note}", markup=False, soft_wrap=True)
         failed = " (failed)" if outcome.errors else ""
         console.print(tables.figures_table(f"run {outcome.run}{failed}", rows))
     if outcome.errors:
@@ -254,7 +242,7 @@ def tell(outcome: Outcome, as_json: bool, quiet: bool, program: Program | None =
 
 
 def plain(value: Any) -> Any:
-    """A result as strict JSON: keys become text, and what JSON has no form for is told as text too."""
+    """A result as strict JSON: keys, and values that JSON has no form for, become text."""
     if isinstance(value, dict):
         return {key if isinstance(key, str) else str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -271,7 +259,7 @@ def _files_of(outcome: Outcome) -> list[Path]:
 
 
 def _fail(errors: list[QloomError], as_json: bool) -> None:
-    """A job failed: the errors were part of the JSON already, or are told now, one line each."""
+    """Exit because a job failed. The JSON has its errors already; otherwise print one line for each."""
     if not as_json:
         console = Console(stderr=True, highlight=False)
         for line in dict.fromkeys(f"qloom: {error}" for error in errors):  # several strategies, the same mistake

@@ -1,7 +1,7 @@
-"""Says who waits for what when the run of a command has made no progress for a while.
+"""Reports who waits for what when the run of a command has made no progress for a while.
 
-A thread looks at the journal that this process writes, so that it also speaks when the program itself blocks. It ends
-nothing: a job may wait in Slurm's queue for days. In virtual time the loop knows by itself when nothing is left.
+A thread looks at the journal that this process writes, so that it also reports when the program itself blocks. It
+ends nothing: a job may wait in Slurm's queue for days. In virtual time the loop detects it when nothing is left.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ LOOKS_PER_PAUSE = 10
 
 
 def quiet_s() -> float:
-    """Seconds without progress after which a command says what it waits for; 0: never."""
+    """Seconds without progress after which a command reports what it waits for; 0: never."""
     given = os.environ.get(VARIABLE) or QUIET_S
     try:
         seconds = float(given)
     except ValueError:
-        raise InputError(f"{VARIABLE} is {given!r}", hint="a number of seconds, or 0 to say nothing") from None
+        raise InputError(f"{VARIABLE} is {given!r}", hint="a number of seconds, or 0 to report nothing") from None
     return seconds if math.isfinite(seconds) and seconds > 0 else 0.0
 
 
@@ -69,7 +69,7 @@ def _look() -> tuple[Path, int] | None:
 
 
 def _who_waits(journal: Path, since_s: float, pause_s: float) -> list[str]:
-    """What to say; nothing if work runs and has not done so for long, the run is over, or it is in virtual time."""
+    """The lines to print: none if work runs and has not done so for long, or the run is over or in virtual time."""
     from qloom.journal.file import ended_as, read_events, start_of
     from qloom.journal.fold import fold
     from qloom.views.explain import explain

@@ -1,14 +1,18 @@
-"""How figures are shown: a table for people, rows for `--json`."""
+"""How commands show what they found: a table for people, rows for `--json`."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich import box
 from rich.table import Table
 
 from qloom.journal.history import History
 from qloom.views.accounting import account
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the essential.")]
 
 UNFINISHED = "unfinished"
 COLUMNS = {  # heading -> figure
@@ -21,16 +25,39 @@ COLUMNS = {  # heading -> figure
 }
 
 
+def table(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> Table:
+    """A plain table of some keys; numbers are aligned."""
+    made = Table(pad_edge=False, padding=(0, 1, 0, 0), box=box.SIMPLE_HEAD)
+    for column in columns:
+        heading = column.removesuffix("_s") + (" s" if column.endswith("_s") else "")
+        numbers = column.endswith("_s") or any(isinstance(row.get(column), int | float) for row in rows)
+        made.add_column(heading, overflow="fold", justify="right" if numbers else "left")
+    for row in rows:
+        made.add_row(*(_cell(row.get(column)) for column in columns))
+    return made
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
 def row(history: History, run: str, job: str | None = None) -> dict[str, Any]:
     """One row of `--json`: what was run, how that ended, and all figures."""
     start = history.start
     plan = {"strategy": start.strategy, "world": start.world, "jobs": start.jobs, "run": run}
     state = history.run.state_of(job) or UNFINISHED  # done, failed, interrupted or handed on
-    return {**plan, **({"job": job} if job else {}), "state": state, **account(history, job).as_dict()}
+    values = {**plan, **({"job": job} if job else {}), "state": state, **account(history, job).as_dict()}
+    if job is None and history.run.calibrations:
+        values["calibrations"] = {device: list(known) for device, known in history.run.calibrations.items()}
+    return values
 
 
 def without_figures(row: dict[str, Any]) -> dict[str, Any]:
-    """The row of a run that failed, where it would be compared with runs that did all of their work."""
+    """The row of a failed run without its figures, which are not comparable with those of complete runs."""
     plan = ("strategy", "world", "jobs", "run", "job", "state")
     return {name: value if name in plan else None for name, value in row.items()}
 
@@ -50,7 +77,7 @@ def figures_table(title: str, rows: list[dict[str, Any]], first: str = "strategy
 
 
 def _figure(value: float | None) -> str:
-    """One decimal; none for figures so long that the table would not fit."""
+    """One decimal; none for figures too long for the table."""
     if value is None:
         return "-"
     return f"{value:.1f}" if value < 1e6 else f"{value:.0f}"

@@ -64,7 +64,7 @@ def up(
     quiet: Quiet = False,
 ) -> None:
     """Start one, and wait until all its nodes are idle."""
-    from qloom.broker.client.extra import require_extra
+    from qloom.broker.problems import require_extra
     from qloom.testbed import Testbed, TestbedSettings
 
     if not no_broker:
@@ -122,7 +122,7 @@ def env(name: Name = "default", directory: Directory = None, as_json: Json = Fal
 @app.command()
 def status(name: Name = "default", directory: Directory = None, as_json: Json = False, quiet: Quiet = False) -> None:
     """Show the state of its daemons and nodes. Exit code 1 if one is down, with the last lines of its log."""
-    from qloom.cli.broker import table
+    from qloom.cli.tables import table
 
     testbed = _find(name, directory)
     daemons, nodes = testbed.status(), testbed.nodes()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from qloom.cli.tables import Json, Quiet, table
 from qloom.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 LONGEST_DAYS = 36500
 
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="The config of the broker: broker.toml.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the essential.")]
 
 
 def add_to(parent: typer.Typer) -> None:
@@ -35,13 +34,13 @@ def token(
     name: Annotated[str, typer.Argument(help="The user that the token is for.")],
     project: Annotated[list[str], typer.Option("--project", help="A project that it counts for. Repeatable.")] = [],  # noqa: B006
     scope: Annotated[
-        str, typer.Option(help="What it may: read, submit, or admin (drain, resume, reconcile).")
+        str, typer.Option(help="What it allows: read, submit, or admin (drain, resume, reconcile).")
     ] = "submit",
     admin: Annotated[bool, typer.Option("--admin", help="The same as --scope admin.")] = False,
     days: Annotated[
-        float | None, typer.Option(help="Days until it expires; 0: never. As the config says, if not given.")
+        float | None, typer.Option(help="Days until it expires; 0: never. [default: as the config says]")
     ] = None,
-    revoke: Annotated[bool, typer.Option("--revoke", help="Make all tokens of this user worthless.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Revoke all tokens of this user.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A new, private file for the token.")] = None,
     config: ConfigFile = None,
     as_json: Json = False,
@@ -80,9 +79,8 @@ def token(
 
 
 def list_tokens(config: ConfigFile = None, as_json: Json = False, quiet: Quiet = False) -> None:
-    """List the tokens: whose they are, what they may, until when. Not the tokens themselves, which nobody keeps."""
+    """List the tokens: their users, what they allow, and until when. The tokens themselves are not kept."""
     from qloom.broker.config import read_config
-    from qloom.cli.broker import table
 
     kept = _tokens(read_config(config))
     used = kept.used_days()
@@ -116,7 +114,7 @@ def revoke(
     config: ConfigFile = None,
     quiet: Quiet = False,
 ) -> None:
-    """Make single tokens worthless. A running broker ends what is open with them."""
+    """Revoke single tokens. A running broker closes what is open with them."""
     from qloom.broker.config import read_config
 
     kept = _tokens(read_config(config))
@@ -133,11 +131,11 @@ def _tokens(settings: BrokerConfig) -> TokenFile:
 
 
 def _require_member(settings: BrokerConfig, user: str, project: str, other: str) -> None:
-    """Refuse a token that would be worth nothing; where Slurm knows the projects, the broker finds out itself."""
+    """Refuse a token that would be worth nothing; where Slurm has the projects, the broker asks Slurm."""
     if settings.slurm.projects:
         return
     if project not in settings.projects:
-        raise InputError(f"there is no project {project}", hint=f"there is: {', '.join(settings.projects)}{other}")
+        raise InputError(f"unknown project {project}", hint=f"choose one of {', '.join(settings.projects)}{other}")
     members = settings.projects[project].members
     if members is not None and user not in members and "*" not in members:
         raise InputError(f"user {user} is not a member of project {project}", hint="add them to its members first")

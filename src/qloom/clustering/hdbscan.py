@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from qloom.clustering.compiled import compiled
 from qloom.clustering.data import Points
-from qloom.clustering.forest import numbered
-from qloom.clustering.mst import spanning_tree
+from qloom.clustering.kdtrees import spanning_tree
+from qloom.clustering.linkage import numbered
 from qloom.clustering.overlap import NOISE, Labels
 from qloom.errors import InputError
 

@@ -9,19 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from qloom.clustering import tasks
-from qloom.clustering.answer import repair
-from qloom.clustering.checks import checked_points
-from qloom.clustering.clusterings import prepare
-from qloom.clustering.optimum import gap as gap_to
-from qloom.clustering.optimum import optimum_by_search
-from qloom.clustering.output import write_all
+from qloom.clustering.answer import gap as gap_to
+from qloom.clustering.answer import optimum_by_search, repair
+from qloom.clustering.files import write_all
 from qloom.clustering.overlap import Labels, cells_of
-from qloom.clustering.parameters import Ranges
+from qloom.clustering.parameters import Ranges, checked_points
 from qloom.clustering.picture import start_loading
 from qloom.clustering.qubo import graph, partial_labels, terms
-from qloom.clustering.report import Partition, chosen_clusters, repair_report, result_of
-from qloom.clustering.scoring import Scoring
-from qloom.clustering.summary import summary_of
+from qloom.clustering.report import Partition, chosen_clusters, repair_report, result_of, summary_of
+from qloom.clustering.tasks import Scoring, prepare
 from qloom.errors import InputError
 from qloom.model import call
 

@@ -92,14 +92,14 @@ def graph(
 ) -> Graph:
     """The overlap graph, weighted by size, or by silhouettes if each cluster's sum of them is given.
 
-    A sum of silhouettes is high for a cluster that is large, dense and apart; it tells disjoint covers apart that
+    A sum of silhouettes is high for a cluster that is large, dense and apart; it separates disjoint covers that
     have the same total size. A cluster found by several clusterings takes its best sum; one without a positive weight
     would never be chosen and is left out. Weights are rounded, so that the last bits of a sum cannot make another
     QUBO of it on another machine.
     """
     penalty = penalty or ("published" if silhouettes is None else "tight")
     if penalty not in PENALTIES:
-        raise InputError(f"there is no penalty {penalty!r}", hint=" or ".join(PENALTIES))
+        raise InputError(f"unknown penalty {penalty!r}", hint=" or ".join(PENALTIES))
     found = candidates(cells, names)
     if silhouettes is None:
         raw = [float(cluster.size) for cluster in found]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from qloom.device import Description
+from qloom.device import Description, DeviceTarget
 from qloom.errors import PayloadError
 from qloom.model import Payload, PayloadFacts
 from qloom.payloads.wire import facts_of
@@ -23,7 +23,9 @@ def check_payload(description: Description, payload: Payload) -> None:
     if payload.kind in WORDS:
         what, unit = WORDS[payload.kind]
         for value, most, of in (
-            (facts.size, description.qubits, unit),
+            (facts.size, _most(description), unit),
+            (facts.used, description.max_used or description.qubits, f"{unit} in use"),
+            (facts.circuits, description.max_circuits, "circuits (max_circuits)"),
             (facts.bits, description.max_bits, "classical bits (max_bits)"),
             (facts.operations, description.max_operations, "operations when written out (max_operations)"),
             (facts.duration_ns, description.max_duration_ns, "ns of pulses (max_duration_ns)"),
@@ -39,11 +41,41 @@ def check_payload(description: Description, payload: Payload) -> None:
                 "(max_answer_bytes)",
                 hint="ask for fewer shots, circuits or bits",
             )
+        if description.target is not None:
+            _check_target(description, description.target, facts)
     if facts.local and not description.local_addressing:
         raise PayloadError(
             f"{facts.local}, and {name} has no local addressing",
             hint="treat all alike, or use a device with local addressing",
         )
+
+
+def _most(description: Description) -> int:
+    """A machine may have more qubits than the emulator in its place can hold at once."""
+    return description.target.qubits if description.target is not None else description.qubits
+
+
+def _check_target(description: Description, target: DeviceTarget, facts: PayloadFacts) -> None:
+    """Refuse what a machine that does not compile could not run as it is."""
+    name, hint = description.name, "transpile it to the device's target; job.qiskit_sampler() does so"
+    if target.channels and (missing := [one for one in facts.channels if one not in target.channels]):
+        raise PayloadError(
+            f"the sequence uses channel {missing[0]}, and {name} has {', '.join(target.channels)}",
+            hint="declare a channel that the device has",
+        )
+    if description.compiles:
+        return
+    native = [gate.name for gate in target.gates]
+    foreign = [gate for gate in facts.gates if native and gate not in native]
+    if foreign:
+        raise PayloadError(f"{name} has no gate {foreign[0]!r}: it has {', '.join(native)}", hint=hint)
+    if target.couplings:
+        if facts.scattered:
+            raise PayloadError(f"the circuit has a gate whose qubits {name} cannot know beforehand", hint=hint)
+        coupled = {frozenset(pair) for pair in target.couplings}
+        for u, v in facts.pairs:
+            if frozenset((u, v)) not in coupled:
+                raise PayloadError(f"qubits {u} and {v} are not coupled on {name}", hint=hint)
 
 
 def _answer_bytes(facts: PayloadFacts, shots: int) -> int:

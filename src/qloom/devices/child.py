@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from qloom.aio import finish, run_to_end
 from qloom.devices.frames import LONGEST, attached_bytes, frame
 from qloom.errors import CannotTell, InputError, PayloadError, QloomError, QuantumFailed, UnknownTask, Unreachable
 from qloom.model import JsonText
@@ -24,6 +25,7 @@ ERRORS: dict[str, type[QloomError]] = {
     kind.__name__: kind for kind in (CannotTell, InputError, PayloadError, QuantumFailed, UnknownTask, Unreachable)
 }
 ENDING_S = 1.0  # from the end of a process's output to its own end
+LOOK_S = 0.1  # between two looks at a process that was killed
 
 
 class ChildDied(QuantumFailed):
@@ -149,7 +151,7 @@ class Child:
             pass  # it ended
         except (ValueError, KeyError, TypeError, AttributeError):  # no JSON, not ours, or a line too long
             why = f"{self._what} answered nonsense"
-        await self._end(process, why, grace_s=ENDING_S)
+        await run_to_end(self._end(process, why, grace_s=ENDING_S))
 
     def _take(self, reply: dict[str, Any]) -> None:
         waiting = self._waiting.get(reply["n"])
@@ -174,13 +176,16 @@ class Child:
         if process.stdin is not None:
             process.stdin.close()
         try:
-            if grace_s:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(process.wait(), grace_s)
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-            await process.wait()
+            try:
+                if grace_s:
+                    await _wait_for_exit(process, grace_s)
+            finally:
+                if process.returncode is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        process.kill()
+            while process.returncode is None:
+                await _wait_for_exit(process, LOOK_S)
+            _close_pipes(process)
         finally:
             error: ChildDied = ChildDied(why)
             if process.returncode == -signal.SIGXCPU:
@@ -202,4 +207,22 @@ class Child:
         if self._process is not None:
             await self._end(self._process, f"{self._what} was closed")
         if self._reader is not None and self._reader is not asyncio.current_task():
-            await asyncio.gather(self._reader, return_exceptions=True)
+            await finish(self._reader, cancel=True)  # what the process has started may hold its output open
+
+
+async def _wait_for_exit(process: asyncio.subprocess.Process, within_s: float) -> None:
+    """Wait for the exit of a process; `returncode` says whether it came.
+
+    `Process.wait` returns only when the pipes are closed as well, which something that the process has started may
+    hold open for ever. So nobody calls it without a limit.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            await process.wait()
+
+
+def _close_pipes(process: asyncio.subprocess.Process) -> None:
+    """Let go of the pipes to a process that has exited, whoever else holds their other ends."""
+    if process.stdin is not None and process.stdin.transport.get_write_buffer_size():
+        process.stdin.transport.abort()  # closing it would wait until somebody reads the rest
+    process._transport.close()  # type: ignore[attr-defined]  # asyncio offers no other way

@@ -52,6 +52,15 @@ class Window:
         into_s = (now_s - self.first_s) % self.every_s
         return self.for_s - into_s if into_s < self.for_s else 0.0
 
+    def closed(self, now_s: float) -> int:
+        """How many times the window has closed since it first could, counted from 0."""
+        return math.floor((now_s - self.first_s - self.for_s) / self.every_s) + 1
+
+
+def calibration_at(windows: Sequence[Window], now_s: float) -> str | None:
+    """The name of the calibration that a device has: a new one whenever a window closes; None without windows."""
+    return f"c{sum(window.closed(now_s) for window in windows)}" if windows else None
+
 
 def left_s(windows: Sequence[Window], now_s: float) -> float:
     """Seconds until none of the windows is open; 0 if that is now."""

@@ -20,7 +20,7 @@ from qloom.device import FINAL, STATES, Description, Outage, Status
 from qloom.devices.answers import Answers
 from qloom.devices.check import check_payload, seconds_of, set_up_key_of
 from qloom.devices.child import ChildDied, OutOfCpuTime
-from qloom.devices.disruptions import DeviceFaults, Window, is_away, left_s
+from qloom.devices.disruptions import DeviceFaults, Window, calibration_at, is_away, left_s
 from qloom.errors import InputError, QloomError, QuantumFailed, UnknownTask, Unreachable
 from qloom.model import Payload
 from qloom.ports import Clock
@@ -66,6 +66,7 @@ class EmulatedTask:
     fetched: bool = False
     waiters: list[asyncio.Future[None]] = field(default_factory=list)  # for the next change of its status
     began_us: int = 0
+    calibration: str | None = None  # of the device when the task began
     whole_s: float = 0.0  # what it takes by the time scale
     cancel_timer: Callable[[], None] | None = None  # until its time is up
     computing: asyncio.Future[Any] | None = None
@@ -126,6 +127,13 @@ class EmulatedDevice:
         if left_s(self._windows, now_s) > 0:
             return "calibration"
         return "busy" if self._busy else "idle"
+
+    async def calibration(self) -> str | None:
+        """See `Device.calibration`."""
+        return self._calibration()
+
+    def _calibration(self) -> str | None:
+        return calibration_at(self._windows, self._clock.now_us() / 1e6) if self._windows else None
 
     async def tasks(self) -> dict[str, float]:
         """See `Device.tasks`."""
@@ -237,7 +245,7 @@ class EmulatedDevice:
     def _begin(self, task: EmulatedTask) -> None:
         payload = task.payload
         self._busy[task.id] = task
-        task.began_us = self._clock.now_us()
+        task.began_us, task.calibration = self._clock.now_us(), self._calibration()
         task.whole_s = self._takes_s(payload)
         self._change(task, EXECUTING)
         task.computing = self._answers.begin(task.token, payload, crash=task.fault == "crash")
@@ -290,7 +298,7 @@ class EmulatedDevice:
             return Status("failed", self._elapsed_s(task), str(error))
         except Exception as error:
             return Status("failed", self._elapsed_s(task), f"QPU {self.description.name}: {error}")
-        return Status("done", billed_s=task.whole_s)
+        return Status("done", billed_s=task.whole_s, calibration=task.calibration)
 
     def _elapsed_s(self, task: EmulatedTask) -> float:
         return (self._clock.now_us() - task.began_us) / 1e6

@@ -19,6 +19,7 @@ from qloom.plugins import Registry
 EMULATED: dict[str, tuple[str, tuple[str, ...]]] = {
     "annealing": ("annealer", ("qubo", "delay")),
     "exact": ("annealer", ("qubo", "delay")),
+    "aer": ("superconducting", ("openqasm3", "delay")),
     "qaoa": ("superconducting", ("openqasm3", "qubo", "delay")),
     "pulser": ("neutral-atoms", ("pulser", "delay")),
 }
@@ -35,7 +36,8 @@ DEVICES: Registry[Callable[[Mapping[str, Any]], Device]] = Registry(
 )
 COMMON = ("kind", "name", "technology", "profile", "qubits", "lanes", "set_up_s", "per_shot_s", "local_addressing",
           "max_shots", "max_bits", "max_operations", "max_duration_ns", "max_answer_bytes", "memory_mib",
-          "set_up_shared", "notes", "in_process", "vendor_queue", "can_stop")  # fmt: skip
+          "set_up_shared", "notes", "in_process", "vendor_queue", "can_stop", "compiles",
+          "max_circuits", "max_used")  # fmt: skip
 OWN = {
     **dict.fromkeys(EMULATED, ("calibration", "faults", "solver_time_limit_s")),
     "qrmi": ("resource", "type", "tokens", "secrets", "module", "acquire", "poll_s", "call_s", "patience_s", "python",
@@ -61,6 +63,9 @@ MEANINGS = {  # for the reference of the config
     "set_up_shared": "Whether a task that follows one with the same set-up does not pay for it again.",
     "vendor_queue": "Whether tasks wait in a queue of the vendor's, too: then no wait is promised. Usual for `qrmi`.",
     "can_stop": "Whether a task that executes can be ended. If not, no wait is promised.",
+    "compiles": "Whether it makes circuits fit its target; if not, those that do not fit are refused.",
+    "max_circuits": "The most circuits of one task.",
+    "max_used": "The most qubits or atoms that a circuit or sequence may use, if fewer than `qubits`.",
     "notes": "Text for users.",
     "in_process": "Whether it runs in the broker's own process: for tests and for `device` within `process`.",
     "calibration": 'Windows in which it starts nothing, in UTC: `{ at = "03:00", for_s = 1800 }`.',
@@ -83,12 +88,12 @@ MEANINGS = {  # for the reference of the config
     "device": "The table of the device that runs in the process.",
 }
 WHOLE = ("qubits", "lanes", "max_shots", "max_bits", "max_operations", "max_duration_ns", "max_answer_bytes",
-         "memory_mib", "tries")  # fmt: skip
+         "max_circuits", "max_used", "memory_mib", "tries")  # fmt: skip
 NUMBERS = (*WHOLE, "set_up_s", "per_shot_s", "solver_time_limit_s", "poll_s", "call_s", "patience_s", "pause_s")
 ZERO_ALLOWED = ("set_up_s", "per_shot_s", "pause_s")
 TEXTS = ("name", "technology", "profile", "notes", "resource", "type", "tokens", "secrets", "module", "python", "log")
 LIMITS = ("qubits", "max_bits", "max_operations", "max_duration_ns", "max_answer_bytes")  # solvers keep them too
-YES_OR_NO = ("local_addressing", "set_up_shared", "acquire", "in_process", "vendor_queue", "can_stop")
+YES_OR_NO = ("local_addressing", "set_up_shared", "acquire", "in_process", "vendor_queue", "can_stop", "compiles")
 
 
 def make_device(config: Mapping[str, Any]) -> Device:
@@ -178,7 +183,7 @@ def _largest(kind: str) -> int:
         from qloom.devices.solvers.exact import largest
 
         return largest()
-    return {"annealing": 5000, "qaoa": 20, "pulser": 12}[kind]
+    return {"annealing": 5000, "aer": 20, "qaoa": 20, "pulser": 12}[kind]
 
 
 def _table(make: Callable[..., Any], values: Any, place: str) -> Any:

@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Fit:
-    """A time scale, and how well it tells the times it was made from."""
+    """A time scale, and how well it reproduces the times it was made from."""
 
     set_up_s: float
     per_shot_s: float

@@ -109,6 +109,14 @@ class ProcessDevice:
         except Unreachable:
             return "error"
 
+    async def calibration(self) -> str | None:
+        """See `Device.calibration`. That of a process that cannot be brought to answer is not known."""
+        try:
+            known = await self._call("calibration", {})
+        except Unreachable:
+            return None
+        return None if known is None else str(known)
+
     async def tasks(self) -> dict[str, float]:
         """See `Device.tasks`."""
         return {str(id): float(seconds) for id, seconds in (await self._call("tasks", {})).items()}

@@ -1,6 +1,6 @@
 """Any vendor's machine through QRMI. Usually run in a process of its own, see `process.py`.
 
-QRMI tells nothing by our tokens, so a log of them is kept (`tokens.py`). Its calls block, and one resource takes
+QRMI finds nothing by our tokens, so a log of them is kept (`tokens.py`). Its calls block, and one resource takes
 one call at a time: they are made in a thread, one after the other, each with a time limit.
 """
 
@@ -17,13 +17,14 @@ from typing import Any
 
 from qloom.device import Description, Outage, Status
 from qloom.devices.check import check_payload, seconds_of, set_up_key_of
-from qloom.devices.resource import open_resource, payload_of, qrmi_module, read_secrets, state_of
+from qloom.devices.resource import calibration_in, open_resource, payload_of, qrmi_module, read_secrets, state_of
 from qloom.devices.tokens import TokenLog
 from qloom.errors import CannotTell, QloomError, QuantumFailed, UnknownTask, Unreachable
 from qloom.model import Payload
 
 ORDER = ("preparing", "vendor_queued", "executing", "done", "failed", "cancelled")
 FINAL = ORDER[3:]
+CALIBRATION_S = 300.0  # how old the name of a calibration may be: to ask for it can be a large answer
 NOT_TAKEN = (
     "InvalidInputError",
     "UnsupportedPayloadError",
@@ -66,6 +67,8 @@ class QrmiDevice:
         self._opened: tuple[Any, Any, TokenLog] | None = None
         self._held: str | None = None
         self._told: dict[str, str] = {}
+        self._calibrated: dict[str, str | None] = {}  # tasks that execute -> the calibration that they began under
+        self._calibration: tuple[float, str | None] | None = None  # when it was asked for, and the answer
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"qrmi-{description.name}")
         self._one_at_a_time = asyncio.Lock()
 
@@ -129,11 +132,21 @@ class QrmiDevice:
             told = self._told.get(id)
             if told is None or ORDER.index(state) > ORDER.index(told) or state in FINAL:  # never back
                 self._told[id] = state
-                if state in FINAL:
-                    log.ended(id)
-                return Status(state, error="the vendor says that it failed" if state == "failed" else "")
+                return await self._status(id, state, log)
             await asyncio.sleep(pause_s)
             pause_s = min(1.5 * pause_s, self._poll_s)
+
+    async def _status(self, id: str, state: str, log: TokenLog) -> Status:
+        if state == "executing":
+            self._calibrated[id] = await self.calibration()
+        if state not in FINAL:
+            return Status(state)
+        log.ended(id)
+        if state != "done":
+            return Status(state, error="the vendor says that it failed" if state == "failed" else "")
+        if id not in self._calibrated:
+            self._calibrated[id] = await self.calibration()
+        return Status(state, calibration=self._calibrated[id])
 
     async def result(self, id: str) -> Any:
         """See `Device.result`. A result that is late is asked for again."""
@@ -168,8 +181,22 @@ class QrmiDevice:
         except Unreachable:
             return "error"
 
+    async def calibration(self) -> str | None:
+        """See `Device.calibration`: what the vendor's metadata or target says, at most some minutes ago."""
+        now_s = asyncio.get_running_loop().time()
+        if self._calibration is None or now_s - self._calibration[0] > CALIBRATION_S:
+            self._calibration = now_s, await self._ask_calibration()
+        return self._calibration[1]
+
+    async def _ask_calibration(self) -> str | None:
+        for said in (self.metadata, self.target):
+            with contextlib.suppress(Unreachable, AttributeError, TypeError, ValueError):  # no vendor has to
+                if (found := calibration_in(await said())) is not None:
+                    return found
+        return None
+
     async def tasks(self) -> dict[str, float]:
-        """See `Device.tasks`: QRMI does not tell what is billed."""
+        """See `Device.tasks`: QRMI does not report what is billed."""
         return {}
 
     async def target(self) -> Any:

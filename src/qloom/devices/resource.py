@@ -28,6 +28,10 @@ TYPES: dict[str, tuple[str, tuple[str, ...]]] = {
 STATES = {"Queued": "vendor_queued", "Running": "executing", "Completed": "done", "Failed": "failed",
           "Cancelled": "cancelled"}  # fmt: skip
 
+# where vendors name the calibration of a device: IQM, IBM, and whoever follows either
+CALIBRATION_KEYS = ("calibration_set_id", "calibration_id", "last_update_date")
+CALIBRATED_PARTS = ("dynamic_quantum_architecture", "properties", "configuration")
+
 
 def qrmi_module(name: str = "qrmi") -> Any:
     """The package, or a stand-in of it."""
@@ -77,6 +81,14 @@ def payload_of(module: Any, payload: Payload) -> Any:
     variant = body["variant"]
     fields = dict.fromkeys(VARIANTS[variant]) | {k: v for k, v in body.items() if k != "variant"}
     return getattr(module.Payload, variant)(**fields)
+
+
+def calibration_in(said: Any) -> str | None:
+    """The name of a calibration in what a vendor says of its device; None if there is none."""
+    if not isinstance(said, dict):
+        return None
+    parts = [said, *(said[part] for part in CALIBRATED_PARTS if isinstance(said.get(part), dict))]
+    return next((str(part[key]) for key in CALIBRATION_KEYS for part in parts if part.get(key)), None)
 
 
 def state_of(status: Any) -> str:

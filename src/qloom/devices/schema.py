@@ -6,9 +6,10 @@ import dataclasses
 import json
 import types
 import typing
+from collections.abc import Mapping
 from typing import Any
 
-from qloom.device import STATES, Description, Device
+from qloom.device import STATES, Description, Device, DeviceTarget, NativeGate
 
 SCHEMA_ID = "urn:qloom:schema:device:1"
 MEANINGS = {
@@ -30,11 +31,26 @@ MEANINGS = {
     "max_duration_ns": "The longest pulse sequence.",
     "max_answer_bytes": "The largest answer.",
     "vendor_queue": "Whether tasks wait in a queue of the vendor's, too; then no wait is promised.",
+    "max_circuits": "The most circuits of one task.",
+    "target": "What it is made of: qubits, couplings, native gates; null: not known.",
+    "compiles": "Whether it makes circuits fit its target; if not, circuits that do not fit are refused.",
+    "max_used": "The most qubits or atoms that a circuit or sequence may use, if fewer than `qubits`; 0: no fewer.",
     "can_stop": "Whether a task that executes can be ended; if not, no wait is promised.",
     "state": "What the device does now.",
 }
+PARTS = {
+    "name": "What a circuit calls the gate.",
+    "qubits": "Qubits: of a gate, or of the machine; or atoms.",
+    "duration_ns": "How long it takes, in nanoseconds; null: not known.",
+    "couplings": "Pairs of qubits that a gate of two qubits works on, in both directions.",
+    "gates": "The gates that it carries out as they are; none: any.",
+    "channels": "Channels of pulse sequences; none: any.",
+    "graph": "Couplings by name: `chimera ROWS COLUMNS SHORE`.",
+    "min_distance_um": "Least distance of two atoms in micrometres; null: not known.",
+    "max_radius_um": "Largest distance of an atom from the middle in micrometres; null: not known.",
+}
 LEAST = {"qubits": 1, "lanes": 1, "max_shots": 1, "max_bits": 1, "max_operations": 1, "max_duration_ns": 1,
-         "max_answer_bytes": 1, "set_up_s": 0, "per_shot_s": 0}  # fmt: skip
+         "max_answer_bytes": 1, "max_used": 0, "max_circuits": 1, "set_up_s": 0, "per_shot_s": 0}  # fmt: skip
 SIMPLE: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
@@ -44,16 +60,9 @@ def device_schema() -> dict[str, Any]:
     properties: dict[str, Any] = {}
     required: list[str] = []
     for field in dataclasses.fields(Description):
-        kind = hints[field.name]
-        if kind in SIMPLE:
-            entry: dict[str, Any] = {"type": SIMPLE[kind]}
-        else:  # the only other type is a tuple of text
-            assert typing.get_origin(kind) is tuple and not isinstance(kind, types.UnionType)  # noqa: S101, PT018
-            entry = {
-                "type": "array",
-                "items": {"enum": ["qubo", "openqasm3", "pulser", "qrmi", "delay"]},
-                "minItems": 1,
-            }
+        entry = _entry(hints[field.name])
+        if field.name == "payloads":
+            entry |= {"items": {"enum": ["qubo", "openqasm3", "pulser", "qrmi", "delay"]}, "minItems": 1}
         if field.name in LEAST:
             entry["minimum"] = LEAST[field.name]
         if field.default is dataclasses.MISSING:
@@ -73,15 +82,56 @@ def device_schema() -> dict[str, Any]:
     }
 
 
+def _entry(kind: Any) -> dict[str, Any]:
+    """The schema of one type: a simple one, one of them or nothing, a tuple, or a dataclass of such."""
+    if kind in SIMPLE:
+        return {"type": SIMPLE[kind]}
+    if isinstance(kind, types.UnionType):
+        inner = _entry(next(part for part in typing.get_args(kind) if part is not type(None)))
+        return {"anyOf": [inner, {"type": "null"}]}
+    if typing.get_origin(kind) is tuple:
+        parts = typing.get_args(kind)
+        if parts[-1] is Ellipsis:
+            return {"type": "array", "items": _entry(parts[0])}
+        return {"type": "array", "items": _entry(parts[0]), "minItems": len(parts), "maxItems": len(parts)}
+    hints = typing.get_type_hints(kind)
+    fields = dataclasses.fields(kind)
+    return {
+        "type": "object",
+        "properties": {
+            field.name: {**_entry(hints[field.name]), "description": PARTS[field.name]} for field in fields
+        },
+        "required": [field.name for field in fields if field.default is dataclasses.MISSING],
+        "additionalProperties": False,
+    }
+
+
 def schema_text() -> str:
     """The schema as it lies in docs/reference."""
     return json.dumps(device_schema(), indent=2) + "\n"
 
 
+def description_from(view: Mapping[str, Any]) -> Description:
+    """The description in a device as JSON; what a broker of another version has beside it is left out."""
+    names = [field.name for field in dataclasses.fields(Description)]
+    values = {name: view[name] for name in names if name in view}
+    target = target_from(values["target"]) if values.get("target") else None
+    return Description(**{**values, "payloads": tuple(values["payloads"]), "target": target})
+
+
+def target_from(values: Mapping[str, Any]) -> DeviceTarget:
+    """A target from its JSON."""
+    names = [field.name for field in dataclasses.fields(DeviceTarget)]
+    parts = {name: values[name] for name in names if name in values}
+    parts["couplings"] = tuple((int(u), int(v)) for u, v in parts.get("couplings", ()))
+    parts["gates"] = tuple(NativeGate(**gate) for gate in parts.get("gates", ()))
+    parts["channels"] = tuple(parts.get("channels", ()))
+    return DeviceTarget(**parts)
+
+
 async def describe(device: Device) -> dict[str, Any]:
     """A device as JSON, with its state now; fits the schema."""
-    values = dataclasses.asdict(device.description)
-    values["payloads"] = list(values["payloads"])
+    values = json.loads(json.dumps(dataclasses.asdict(device.description)))
     return {**values, "state": await device.state()}
 
 

@@ -69,6 +69,8 @@ class Server:
                 return await self._device.stop(params["id"])
             case "state":
                 return await self._device.state()
+            case "calibration":
+                return await self._device.calibration()
             case "tasks":
                 return await self._device.tasks()
             case "target" | "metadata" | "drain" | "resume":

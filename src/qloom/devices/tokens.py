@@ -2,7 +2,7 @@
 
 A vendor has no idea of our tokens. So the word "starting" is on the disk before a task is handed over, and its id
 right after: a token that the file does not hold was never handed over; one that is "starting" without an id may
-have been, and nobody can tell.
+have been, and nobody knows.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from qloom.export.folder import write_cwl
-from qloom.export.load import flow_of
 from qloom.export.places import Places, read_places
+from qloom.export.programs import flow_of
 from qloom.export.shell import write_shell
 
 __all__ = ["Places", "flow_of", "read_places", "write_cwl", "write_shell"]

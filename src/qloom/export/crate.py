@@ -178,7 +178,7 @@ class _Crate:
         named = {name: Path(value) for name, value in given.items() if isinstance(value, str)}
         paths = {f"{name}/{path.name}": path for name, path in named.items() if path.is_file()}
         if str(self._start.program).endswith(".toml"):
-            from qloom.export.jobfiles import input_files
+            from qloom.export.programs import input_files
 
             paths |= input_files(Path(str(self._start.program)), given)
         return [self._add(path, f"inputs/{name}") for name, path in paths.items()]

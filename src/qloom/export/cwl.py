@@ -206,7 +206,7 @@ def _carried(flow: Flow) -> list[str]:
 
 
 def _staged(name: str, step: Step) -> Any:
-    """A file in the step's folder: under its own name, and a copy of its own if the step writes it anew."""
+    """A file in the step's folder: under its own name, and a separate copy if the step writes it anew."""
     reference = f"$(inputs.{identifier(name)})"
     if name in step.outputs:
         return {"entry": reference, "writable": True}

@@ -124,5 +124,5 @@ def require_distinct(flow: Flow) -> Flow:
         for name in names if kind == "steps" else dict.fromkeys(names):
             other = seen.setdefault(identifier(name), name)
             if other != name or (kind == "steps" and names.count(name) > 1):
-                raise InputError(f"{flow.name}: the {kind} {other!r} and {name!r} cannot be told apart in a workflow")
+                raise InputError(f"{flow.name}: the {kind} {other!r} and {name!r} have the same name in a workflow")
     return flow

@@ -1,7 +1,12 @@
-"""Writing an export: its files, and a README with the commands that run it."""
+"""Writing an export: its files as YAML, and a README with the commands that run it.
+
+The YAML is just enough for workflows that people read: block style, and JSON's rules for what is quoted.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,11 +14,11 @@ from typing import Any
 from qloom.errors import InputError
 from qloom.export.cwl import documents, main_file
 from qloom.export.flow import Flow, identifier
-from qloom.export.places import Places, placed
-from qloom.export.streamflow import streamflow_file
-from qloom.export.yaml import to_yaml
+from qloom.export.places import Places, placed, streamflow_file
 
 FILES = "files"
+_PLAIN = re.compile(r"[A-Za-z_/$][A-Za-z0-9_/$().:-]*(?<!:)")
+_WORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n", "nan", "inf", ".nan", ".inf")
 
 
 def new_folder(directory: Path) -> Path:
@@ -23,7 +28,7 @@ def new_folder(directory: Path) -> Path:
         if any(directory.iterdir()):
             raise InputError(f"{directory} is not empty", hint="name a new folder with -o")
     except (FileExistsError, NotADirectoryError):
-        raise InputError(f"{directory} is no folder", hint="name a new folder with -o") from None
+        raise InputError(f"{directory} is not a folder", hint="name a new folder with -o") from None
     except OSError as error:
         raise InputError(f"cannot write {directory}: {error.strerror}") from None
     return directory
@@ -86,3 +91,37 @@ The working directories in `streamflow.yml` are absolute paths: change them if t
 ## Steps
 
 {steps}"""
+
+
+def to_yaml(value: Any) -> str:
+    """The text of a document."""
+    return "".join(f"{line}\n" for line in _lines(value))
+
+
+def _lines(value: Any) -> list[str]:
+    if isinstance(value, dict) and value:
+        return [line for key, item in value.items() for line in _entry(f"{_scalar(str(key))}:", item)]
+    if isinstance(value, list | tuple) and value:
+        return [line for item in value for line in _item(item)]
+    return [_scalar(value)]
+
+
+def _entry(head: str, item: Any) -> list[str]:
+    if isinstance(item, dict | list | tuple) and item:
+        if isinstance(item, list | tuple) and all(isinstance(part, str | int | float) for part in item):
+            flow = f"{head} [{', '.join(_scalar(part, in_flow=True) for part in item)}]"
+            if len(flow) < 100:
+                return [flow]
+        return [head, *(f"  {line}" for line in _lines(item))]
+    return [f"{head} {_scalar(item)}"]
+
+
+def _item(item: Any) -> list[str]:
+    first, *rest = _lines(item)
+    return [f"- {first}", *(f"  {line}" for line in rest)]
+
+
+def _scalar(value: Any, in_flow: bool = False) -> str:
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+        return json.dumps(value) if in_flow and "(" in value else value
+    return json.dumps(value)

@@ -14,8 +14,7 @@ from pathlib import Path
 from qloom.errors import InputError
 from qloom.export.flow import ONE_NODE, Flow, Step, identifier
 from qloom.export.folder import new_folder, write_files
-from qloom.export.places import Places, placed
-from qloom.export.streamflow import size_of
+from qloom.export.places import Places, placed, size_of
 
 HEAD = "#!/bin/sh\n"
 JUDGE = "judge"

@@ -1,4 +1,8 @@
-"""A quantum step on a node: the command that stands in for the device, or an emulation of it."""
+"""Steps of exported programs that run on a node: a quantum one, and the one that decides whether a loop continues.
+
+A quantum step is emulated, run by the command that stands in for the device, or sent to a broker. A loop has a
+limit, and perhaps a job file's condition on a value in a JSON file.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from qloom.errors import JobError, PayloadError
+from pydantic import ValidationError
+
+from qloom.errors import InputError, JobError, PayloadError
 from qloom.export.records import is_recorded, perform_command, record
-from qloom.jobfile.qubofile import read_qubo, write_sample
+from qloom.jobfile.files import is_met, read_qubo, read_value, write_sample
+from qloom.jobfile.model import Until
 from qloom.journal.content import digest, payload_key
 from qloom.journal.results import write_atomically
 from qloom.model import Payload, Sample, command
@@ -106,7 +113,7 @@ def read_payload(
 
 
 def _solved(sent: Payload, seed: int) -> Sample:
-    from qloom.worlds.execution import solve
+    from qloom.worlds.answers import solve
 
     solved: Sample = solve(sent, seed)
     return solved
@@ -128,3 +135,22 @@ def _counts(asked: Path | None) -> dict[str, int]:
         return dict(json.loads(asked.read_bytes()))
     except ValueError as error:
         raise PayloadError(f"{asked} is not JSON: {error}", hint="it is the step's own file: remove it") from None
+
+
+def proceeds(
+    folder: Path, iteration: int, max_iterations: int, file: str | None, key: str, limits: dict[str, Any]
+) -> bool:
+    """Whether there is another iteration after this one."""
+    met = False
+    if file is not None:
+        try:
+            until = Until(file=file, key=key, **limits)
+            content = (folder / file).read_bytes()
+        except ValidationError:
+            raise InputError(
+                "a condition has a key and exactly one limit", hint="--key score --at-least 0.8"
+            ) from None
+        except OSError as error:
+            raise InputError(f"cannot read {file}: {error.strerror}") from None
+        met = is_met(until, file, read_value(until, file, content))
+    return iteration < max_iterations and not met

@@ -19,19 +19,16 @@ from typing import Any
 import numpy as np
 
 from qloom.clustering import tasks
-from qloom.clustering.answer import repair
-from qloom.clustering.clusterings import LINKAGES, Clusterings
+from qloom.clustering.answer import gap as gap_to
+from qloom.clustering.answer import optimum, repair
 from qloom.clustering.data import Data
-from qloom.clustering.graphfile import read_graph, to_json
-from qloom.clustering.optimum import gap as gap_to
-from qloom.clustering.optimum import optimum
-from qloom.clustering.output import write_json, write_labels
+from qloom.clustering.files import read_graph, to_json, write_json, write_labels
 from qloom.clustering.overlap import cells_of
 from qloom.clustering.parameters import Ranges
 from qloom.clustering.program import GAP_LIMIT
 from qloom.clustering.qubo import Graph, graph, model, partial_labels
 from qloom.clustering.report import Partition, chosen_clusters, repair_report, result_of
-from qloom.clustering.scoring import Scoring
+from qloom.clustering.tasks import LINKAGES, Clusterings, Scoring
 from qloom.errors import InputError
 from qloom.export.records import perform
 from qloom.journal.content import digest, payload_key

@@ -14,14 +14,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from qloom.aio import finish
-from qloom.errors import NeedError, NodeLost, QloomError
+from qloom.aio import finish, outcome_of
+from qloom.errors import NeedError, QloomError
+from qloom.job.node_work import NodeWork
+from qloom.job.task_runs import TaskRun
 from qloom.journal.events import Grown, QpuReleased, Released, Requested, Shrunk, Withdrawn
-from qloom.model import Work
+from qloom.model import QpuHold, Work
 from qloom.ports import Allocation, Lease, Request
 
 if TYPE_CHECKING:
@@ -29,54 +30,30 @@ if TYPE_CHECKING:
     from qloom.job.cluster import JobCluster
 
 
-MOST_RUNS = 3  # of a task whose nodes fail
 UNUSED = "nothing ran on it while required work waited in line"
 REPLACEMENT_S = 60.0  # how long a job waits for a node in the place of one that has failed
-
-
-class Ticket:
-    """Required work that waits for nodes, or runs; `abandon` is called if its future is cancelled while it waits."""
-
-    def __init__(self, work: Work, abandon: Callable[[Ticket], None]) -> None:
-        self.work = work
-        self.done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.runner: asyncio.Task[Any] | None = None
-        self.losses = 0  # nodes that failed under it
-        self.abandon = abandon
-        self.done.add_done_callback(self._ended)
-
-    def _ended(self, done: asyncio.Future[Any]) -> None:
-        if not done.cancelled():
-            return
-        if self.runner is None:
-            self.abandon(self)
-        else:
-            self.runner.cancel()
 
 
 class JobAllocation(Allocation):
     """Nodes and perhaps a QPU of one job, granted by a world as a lease."""
 
-    def __init__(self, cluster: JobCluster, lease: Lease, session: Session | None) -> None:
+    def __init__(self, cluster: JobCluster, lease: Lease, session: Session | None, hold: QpuHold) -> None:
         self._cluster = cluster
         self._world = cluster.world
         self.lease = lease
         self.session = session
-        self._idle = list(lease.nodes)
+        self.hold = hold  # how the job means to hold a QPU with it
+        self.owes_qpu = session is None and hold is not QpuHold.TASK  # it was left out until a call needs it
+        self.qpu_used = False  # whether a task has run in its hold
+        self.beside: list[JobAllocation] = []  # holds of other QPUs that end with this one
+        self._work = NodeWork(cluster, lease, self._nodes_freed)
         self._leaving: list[str] = []  # idle nodes that a scheduler asked for
-        self._waiting: deque[Ticket] = deque()
-        self._running: list[Ticket] = []
-        self._spare: dict[str, tuple[Work, asyncio.Task[Any]]] = {}  # node -> what runs there meanwhile
-        self._started = 0  # tasks so far
         self._first = dict.fromkeys(lease.nodes)  # the nodes of the first grant
-        self._changed: asyncio.Event | None = None  # made when somebody waits for a change
         self._transition: asyncio.Task[Any] | None = None
         self._resizing = asyncio.Lock()
-        self._loss: NodeLost | None = None  # the last one: work that is too wide since then asks for another node
         self._replacing: Request | None = None
         self._closing = False
-        self._idle_since_us = self._granted_us = self._world.clock.now_us()
-        self._giving: asyncio.Future[None] | None = None  # what is under way of giving back and asking again
+        self._granted_us = self._world.clock.now_us()
         self._parked: int | None = None  # how many nodes it had that were given back: it asks for them if work comes
         self._returning: Request | None = None
         self.released: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # for those who come after
@@ -98,13 +75,20 @@ class JobAllocation(Allocation):
     @property
     def busy_nodes(self) -> int:
         """How many nodes run required work, or are promised to it."""
-        awaited = sum(1 for work, _ in self._spare.values() if self._cluster.spare.is_wanted(work))
-        return awaited + sum(ticket.work.task.nodes for ticket in (*self._running, *self._waiting))
+        return self._work.busy_nodes
 
     @property
     def is_idle(self) -> bool:
         """Whether no work, spare work included, runs or waits here."""
-        return not (self._waiting or self._running or self._spare)
+        return self._work.is_idle
+
+    async def wait_idle(self, for_s: float) -> None:
+        """Wait until no work, spare work included, has run here for `for_s` seconds from now on."""
+        await self._work.wait_idle(for_s)
+
+    def drop_spare(self, count: int) -> int:
+        """Free nodes for required work; returns how many."""
+        return self._work.drop_spare(count)
 
     async def __aenter__(self) -> JobAllocation:
         return self
@@ -114,189 +98,82 @@ class JobAllocation(Allocation):
 
     # Work
 
-    def run(self, work: Work) -> asyncio.Future[Any]:
+    def run(self, work: Work) -> TaskRun:
         """Take work on, to be run as soon as enough nodes are idle. Cancelling the future kills the task."""
         if self._closing:
             raise RuntimeError(f"task {work.task.name} came to an allocation that is being released")
-        ticket = Ticket(work, self._abandon)
-        self._waiting.append(ticket)
+        run = TaskRun(work, self._abandon)
+        self._work.waiting.append(run)
         self.dispatch()
-        return ticket.done
+        return run
 
-    def _abandon(self, ticket: Ticket) -> None:
-        if ticket in self._waiting:
-            self._waiting.remove(ticket)
+    def _abandon(self, run: TaskRun) -> None:
+        if run in self._work.waiting:
+            self._work.waiting.remove(run)
             for request in (self._replacing, self._returning):
-                if request is not None and not self._waiting:
+                if request is not None and not self._work.waiting:
                     self._world.withdraw(request)
-            self._notify()
-            self._note_idle()
+            self._work.notify()
+            self._work.note_idle()
             self.dispatch()
 
     def dispatch(self) -> None:
         """Put work on idle nodes: required work in the order it came, the job's common work, then spare work."""
         if self._parked is not None:
             return self._come_back_for_work(self._parked)
-        while self._waiting and self._waiting[0].work.task.nodes <= len(self._idle):
-            self._start(self._waiting.popleft())
-        if self._waiting:
-            wanted = self._waiting[0].work.task.nodes
+        while self._work.waiting and self._work.waiting[0].work.task.nodes <= len(self._work.idle):
+            self._work.start(self._work.waiting.popleft())
+        if self._work.waiting:
+            wanted = self._work.waiting[0].work.task.nodes
             if wanted > len(self.lease.nodes) and self._replacing is None:
-                if self._loss is not None:
+                if self._work.loss is not None:
                     self._ask_for_replacement(wanted - len(self.lease.nodes))
                 elif self._transition is None:
-                    ticket = self._waiting.popleft()
-                    ticket.done.set_exception(_too_large(ticket.work, len(self.lease.nodes)))
+                    run = self._work.waiting.popleft()
+                    if not run.done():
+                        run.set_exception(_too_large(run.work, len(self.lease.nodes)))
                     return self.dispatch()
-            self.drop_spare(wanted - len(self._idle))
+            self.drop_spare(wanted - len(self._work.idle))
         elif not self._closing and self._transition is None:
-            while (common := self._cluster.take(len(self._idle))) is not None:
-                self._start(common)
-            while self._idle and (work := self._cluster.take_spare()) is not None:
-                self._start_spare(work, self._idle.pop(0))
+            while (common := self._cluster.take(len(self._work.idle))) is not None:
+                common.abandon = self._abandon  # it belongs to this allocation from now on
+                self._work.start(common)
+            while self._work.idle and (work := self._cluster.take_spare()) is not None:
+                self._work.start_spare(work)
         return None
 
-    def _start(self, ticket: Ticket) -> None:
-        """Cleaning up is a callback: a task that is cancelled before its first step never enters its body."""
-        ticket.abandon = self._abandon  # common work belongs to this allocation from now on
-        count = ticket.work.task.nodes
-        nodes, self._idle = self._idle[:count], self._idle[count:]
-        ticket.runner = asyncio.ensure_future(self._cluster.execute(nodes, ticket.work, self.lease))
-        self._running.append(ticket)
-        self._started += 1
-
-        def ended(runner: asyncio.Task[Any]) -> None:
-            self._running.remove(ticket)
-            self._note_loss(nodes, runner)
-            if runner.cancelled():
-                ticket.done.cancel()
-            elif ticket.done.done():
-                runner.exception()  # nobody waits for it any more
-            elif (error := runner.exception()) is None:
-                ticket.done.set_result(runner.result())
-            elif isinstance(error, NodeLost) and ticket.losses + 1 < MOST_RUNS:
-                self._run_again(ticket)
-            else:
-                ticket.done.set_exception(error)
-            self._make_idle(nodes)
-
-        ticket.runner.add_done_callback(ended)
-
-    def _note_loss(self, nodes: list[str], runner: asyncio.Task[Any]) -> None:
-        """If a node has failed under a task, required or spare: the journal has it as no longer held."""
-        if runner.cancelled() or not isinstance(loss := runner.exception(), NodeLost):
-            return
-        self._loss = loss
-        gone = [node for node in (*nodes, *self._idle) if node not in self.lease.nodes]
-        self._idle = [node for node in self._idle if node in self.lease.nodes]
-        if gone:
-            self._cluster.record(Shrunk(lease=self.lease.id, nodes=gone, lost=True))
-
-    def _run_again(self, ticket: Ticket) -> None:
-        """Put work whose node has failed first in line, and see that it has enough nodes."""
-        ticket.runner = None
-        ticket.losses += 1
-        self._waiting.appendleft(ticket)
+    def _nodes_freed(self) -> None:
+        self._keep_to_what_was_asked()
+        self._work.notify()
+        self.dispatch()
+        self._work.note_idle()
 
     def _ask_for_replacement(self, missing: int) -> None:
         self._replacing = self._cluster.request(missing, missing, lease=self.lease)
         self._cluster.record(Requested(lease=self.lease.id, nodes=missing, grow=True))
-        asyncio.ensure_future(self._replace(self._replacing))
+        self._cluster.tasks.spawn(self._replace(self._replacing))
 
     async def _replace(self, request: Request) -> None:
         """No transition: a release waits for the work, and the work for this."""
         cancel = self._world.clock.deadline(REPLACEMENT_S, lambda: self._world.withdraw(request))
-        loss, gained = self._loss, 0
+        loss, gained = self._work.loss, 0
         try:
             gained = await self._take_more(request)
         finally:
             cancel()
             self._replacing = None
             if not gained and loss is not None:
-                self._give_up(loss)
-            self._notify()
+                self._work.fail_waiting(lambda run: loss, wider_than=len(self.lease.nodes))
+            self._work.notify()
             self.dispatch()
 
-    def _give_up(self, loss: NodeLost) -> None:
-        """No node came in the place of one that failed: what cannot do without it has failed, too."""
-        for ticket in [ticket for ticket in self._waiting if ticket.work.task.nodes > len(self.lease.nodes)]:
-            self._waiting.remove(ticket)
-            ticket.done.set_exception(loss)
-
-    def _start_spare(self, work: Work, node: str) -> None:
-        runner = asyncio.ensure_future(self._cluster.execute([node], work, self.lease, spare=True))
-        self._spare[node] = (work, runner)
-        self._started += 1
-
-        def ended(runner: asyncio.Task[Any]) -> None:
-            del self._spare[node]
-            self._note_loss([node], runner)
-            if runner.cancelled():
-                self._cluster.spare.put_back(work)
-            elif runner.exception() is not None:
-                self._cluster.spare.forget(work)  # if it is needed it runs as required work, and fails in plain sight
-            else:
-                self._cluster.spare.finish(work, runner.result())
-            self._make_idle([node])
-
-        runner.add_done_callback(ended)
-
-    def drop_spare(self, count: int) -> int:
-        """Free nodes for required work; work that somebody waits for by now is required too. Returns how many."""
-        dropped = 0
-        for work, runner in list(self._spare.values()):
-            if dropped >= count:
-                break
-            if self._cluster.spare.is_wanted(work):
-                continue
-            if not runner.cancelling():
-                runner.cancel()
-            dropped += 1
-        return dropped
-
-    def _make_idle(self, nodes: list[str]) -> None:
-        held = self.lease.nodes
-        if self._loss is None and len(self._idle) + len(nodes) == len(held):
-            self._idle = list(held)
-        else:
-            idle = dict.fromkeys((*self._idle, *nodes))
-            self._idle = [node for node in held if node in idle]
-        self._keep_to_what_was_asked()
-        self._notify()
-        self.dispatch()
-        self._note_idle()
-
-    async def wait_idle(self, for_s: float) -> None:
-        """Wait until no work, spare work included, has run here for `for_s` seconds; may return `for_s` late."""
-        started = -1
-        while started != self._started:
-            while not self.is_idle:
-                await self._wait_change()
-            started = self._started
-            await self._world.clock.sleep(for_s)
-
-    async def _wait_change(self) -> None:
-        if self._changed is None:
-            self._changed = asyncio.Event()
-        await self._changed.wait()
-
-    def _notify(self) -> None:
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
-
     # Giving back what is not used, while the job waits in line (`qloom.job.unused`)
-
-    def _note_idle(self) -> None:
-        if self.is_idle:
-            self._idle_since_us = self._world.clock.now_us()
-            self._cluster.unused.look()
 
     @property
     def nodes_unused_since_us(self) -> int | None:
         """Since when nothing has run here; None if something does, or there is nothing to give back."""
         is_changing = self._closing or self._parked is not None or self._resizing.locked()
-        return None if is_changing or not self.is_idle or not self.lease.nodes else self._idle_since_us
+        return None if is_changing or not self.is_idle or not self.lease.nodes else self._work.idle_since_us
 
     @property
     def qpu_unused_since_us(self) -> int | None:
@@ -322,7 +199,7 @@ class JobAllocation(Allocation):
                 if not self._closing:
                     await self._own(give())
 
-        self._giving = asyncio.ensure_future(give_back())
+        self._cluster.tasks.spawn(give_back())
 
     @property
     def is_parked(self) -> bool:
@@ -335,7 +212,7 @@ class JobAllocation(Allocation):
         return len(self.lease.nodes) if self._parked is None else self._parked
 
     async def _park(self) -> None:
-        self._parked, self._idle = len(self.lease.nodes), []
+        self._parked, self._work.idle = len(self.lease.nodes), []
         if self.session is not None:
             await self.session.close()
             self.session = None
@@ -343,34 +220,32 @@ class JobAllocation(Allocation):
         self._cluster.record(Released(lease=self.lease.id, engine_us=engine_us, reason=UNUSED))
 
     def _come_back_for_work(self, nodes: int) -> None:
-        for ticket in [ticket for ticket in self._waiting if ticket.work.task.nodes > nodes]:
-            self._waiting.remove(ticket)
-            ticket.done.set_exception(_too_large(ticket.work, nodes))
-        if self._waiting:
+        self._work.fail_waiting(lambda run: _too_large(run.work, nodes), wider_than=nodes)
+        if self._work.waiting:
             self.come_back()
 
     def come_back(self) -> None:
         """Ask again for as many nodes as were given back."""
         if self._parked is not None and self._returning is None and self._transition is None:
             self._returning = self._cluster.request(self._parked, self._parked)
-            self._giving = asyncio.ensure_future(self._return(self._returning))
+            self._cluster.tasks.spawn(self._return(self._returning))
 
     async def _return(self, request: Request) -> None:
         lease: Lease | None = None
         try:
             lease = await self._cluster.ask_again(request)
         except QloomError as failure:
-            for ticket in self._waiting:
-                ticket.done.set_exception(failure)
-            self._waiting.clear()
+            error = failure
+            self._work.fail_waiting(lambda run: error)
         finally:
             self._returning = None
             if lease is not None:
                 self.lease, self._parked = lease, None
-                self._idle, self._first = list(lease.nodes), dict.fromkeys(lease.nodes)
-            self._notify()
+                self._work.move_to(lease)
+                self._first = dict.fromkeys(lease.nodes)
+            self._work.notify()
             self.dispatch()
-            self._note_idle()
+            self._work.note_idle()
 
     # Transitions
 
@@ -411,7 +286,7 @@ class JobAllocation(Allocation):
             )
         else:
             self._cluster.record(Withdrawn(lease=self.lease.id))
-        self._idle.extend(gained)
+        self._work.idle.extend(gained)
         return len(gained)
 
     async def shrink(self, nodes: int) -> None:
@@ -427,20 +302,20 @@ class JobAllocation(Allocation):
 
     async def _give_nodes(self, keep: int) -> None:
         count = len(self.nodes) - keep
-        while len(self._idle) < count and self._spare:
-            self.drop_spare(count - len(self._idle))
-            if not any(runner.cancelling() for _work, runner in self._spare.values()):
+        while len(self._work.idle) < count and self._work.spare:
+            self.drop_spare(count - len(self._work.idle))
+            if not any(spare.is_dropped for spare in self._work.spare.values()):
                 break  # what is left has become required meanwhile
-            await self._wait_change()
-        kept = max(0, len(self._idle) - count)
-        nodes, self._idle = self._idle[kept:], self._idle[:kept]
+            await self._work.wait_change()
+        kept = max(0, len(self._work.idle) - count)
+        nodes, self._work.idle = self._work.idle[kept:], self._work.idle[:kept]
         if nodes:
             await self._drop(nodes)
 
     async def _drop(self, nodes: list[str]) -> None:
         engine_us = await self._world.drop_nodes(self.lease, nodes)
         still_held = dict.fromkeys(self.lease.nodes)
-        self._idle.extend(node for node in nodes if node in still_held)  # the engine refused
+        self._work.idle.extend(node for node in nodes if node in still_held)  # the engine refused
         given = [node for node in nodes if node not in still_held]
         if given:
             self._cluster.record(Shrunk(lease=self.lease.id, nodes=given, engine_us=engine_us))
@@ -450,13 +325,13 @@ class JobAllocation(Allocation):
         asked = self._world.asked_nodes(self.lease)
         if asked is None or self._closing:
             return
-        keep = max(asked, *(ticket.work.task.nodes for ticket in self._waiting), 1)
-        count = min(len(self.nodes) - keep, len(self._idle))
+        keep = max(asked, *(run.work.task.nodes for run in self._work.waiting), 1)
+        count = min(len(self.nodes) - keep, len(self._work.idle))
         if count > 0:
             if not self._leaving:
-                asyncio.ensure_future(self._leave())
-            self._leaving += self._idle[-count:]
-            del self._idle[-count:]
+                self._cluster.tasks.spawn(self._leave())
+            self._leaving += self._work.idle[-count:]
+            del self._work.idle[-count:]
 
     async def _leave(self) -> None:
         async with self._resizing:
@@ -470,6 +345,11 @@ class JobAllocation(Allocation):
         async with self._resizing:
             if self.lease.device is not None and not self._closing:
                 await self._own(self._give_qpu())
+        await self._release_beside()
+
+    async def _release_beside(self) -> None:
+        while self.beside:
+            await self.beside.pop().release()
 
     async def _give_qpu(self) -> None:
         if self.session is not None:
@@ -488,8 +368,9 @@ class JobAllocation(Allocation):
 
     async def _give_all(self) -> None:
         while not self.is_idle or self._replacing or self._returning:
-            self.drop_spare(len(self._spare))
-            await self._wait_change()
+            self.drop_spare(len(self._work.spare))
+            await self._work.wait_change()
+        await self._release_beside()
         try:
             if self._parked is None:
                 if self.session is not None:
@@ -504,9 +385,9 @@ class JobAllocation(Allocation):
 
     async def _own(self, transition: Coroutine[Any, Any, Any], then: Any = None) -> Any:
         """See a transition through, whatever happens to the caller; `then` hurries it up if the caller goes."""
-        self._transition = asyncio.ensure_future(transition)
+        self._transition = self._cluster.tasks.start(transition)
         try:
-            return await asyncio.shield(self._transition)
+            return await outcome_of(self._transition)
         except asyncio.CancelledError:
             if then is not None:
                 then()

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from qloom.aio import run_to_end
+from qloom.aio import TaskScope, outcome_of, run_to_end
 from qloom.broker.port import BrokerPort, Session
-from qloom.errors import AllocationEnded, JobError, NeedError, QloomError, TaskFailed
-from qloom.job.allocation import JobAllocation, Ticket
+from qloom.errors import NeedError, QloomError
+from qloom.job.allocation import JobAllocation
+from qloom.job.devices import DeviceWish
+from qloom.job.requests import answered, queued_ahead, requested
 from qloom.job.spare import SparePool
+from qloom.job.task_runs import TaskExecutor, TaskRun
 from qloom.job.unused import UnusedRule
-from qloom.journal.events import Granted, QueuedAhead, Released, Requested, TaskEnded, TaskStarted, Withdrawn
+from qloom.journal.events import Released
 from qloom.journal.file import Recorder
-from qloom.model import Need, QpuHold, QuantumWork, Work
+from qloom.model import Need, Payload, QpuHold, QuantumWork, Work
 from qloom.ports import Allocation, Cluster, Lease, Request, World
 
 
@@ -27,13 +30,17 @@ class JobCluster(Cluster):
         self.record = recorder.record
         self.spare = SparePool()
         self.allocations: list[JobAllocation] = []
-        self._line: list[Ticket] = []  # required work for whichever allocation has idle nodes first
+        self._line: list[TaskRun] = []  # required work for whichever allocation has idle nodes first
         self._gives_way = False  # no spare work is begun while somebody waits for nodes
         self._broker = broker
         self._recorder = recorder
         self._requests_made = 0
+        self.tasks = TaskScope()
         self._opening: dict[str, asyncio.Future[Session]] = {}
         self.unused = UnusedRule(world.clock, lambda: self.allocations)
+        self.executor = TaskExecutor(world, recorder, self.unused, self.tasks)
+        self.wish = DeviceWish(broker)
+        self._taking: dict[str, asyncio.Lock] = {}  # device -> held while the job waits for it
         self.quantum_out = 0  # quantum tasks of the job that are queued or execute
         self.quantum_done_us = 0  # when the last of them was done
 
@@ -51,27 +58,45 @@ class JobCluster(Cluster):
         reason: str | None = None,
         after: Allocation | None = None,
     ) -> JobAllocation | None:
-        """Wait in line for all that is needed; the QPU's session is opened as soon as the lease is there."""
+        """Wait in line for all that is needed; the QPU's session is opened as soon as the lease is there.
+
+        Which QPU that is, and when it is left out, is said in `devices.py`.
+        """
+        device = self.wish.device() if need.qpu is not QpuHold.TASK else None
+        if device is not None and need.nodes and self.wish.can_do_without(device):
+            device = None
+        return await self._allocate(need, device, within_s, spare=spare, reason=reason, after=after)
+
+    async def _allocate(
+        self,
+        need: Need,
+        device: str | None,
+        within_s: float | None = None,
+        *,
+        spare: bool = False,
+        reason: str | None = None,
+        after: Allocation | None = None,
+    ) -> JobAllocation | None:
         if need.nodes > len(self.world.node_names):
             raise NeedError(
                 f"{need.nodes} nodes were asked for and there are {len(self.world.node_names)}",
                 job=self._recorder.job,
                 hint="ask for fewer, or give the site more with --nodes",
             )
-        request = self.request(need.nodes, need.nodes, need.qpu)
+        request = self.request(need.nodes, need.nodes, need.qpu if device is not None else QpuHold.TASK, device)
         request.spare = spare
         before = next((held for held in self.allocations if held is after), None)  # none: it has ended already
         if before is None:
-            self._record_request(request, reason)
+            self.record(requested(request, reason))
         else:
             request.after = before.lease
-            self._record_ahead(request, before, reason)
+            self.record(queued_ahead(request, before.lease, reason))
         cancel = None
         if within_s is not None:
             cancel = self.world.clock.deadline(within_s, lambda: self._withdraw(request))
-        granting = asyncio.ensure_future(self._grant(request, before))
+        granting = self.tasks.start(self._grant(request, before, need.qpu))
         try:
-            return await asyncio.shield(granting)
+            return await outcome_of(granting)
         except asyncio.CancelledError:
             self._withdraw(request)
             await run_to_end(self._give_back(granting))
@@ -86,34 +111,9 @@ class JobCluster(Cluster):
             if (allocation := await granting) is not None:
                 await allocation.release()
 
-    def _record_request(self, request: Request, reason: str | None = None) -> None:
-        self.record(
-            Requested(
-                lease=request.id,
-                nodes=request.least_nodes,
-                device=request.device,
-                hold=request.qpu.value,
-                spare=request.spare,
-                reason=reason,
-            )
-        )
-
-    def _record_ahead(self, request: Request, after: JobAllocation, reason: str | None) -> None:
-        self.record(
-            QueuedAhead(
-                lease=request.id,
-                nodes=request.least_nodes,
-                device=request.device,
-                hold=request.qpu.value,
-                spare=request.spare,
-                after=after.lease.id,
-                reason=reason,
-            )
-        )
-
-    async def _grant(self, request: Request, before: JobAllocation | None) -> JobAllocation | None:
+    async def _grant(self, request: Request, before: JobAllocation | None, hold: QpuHold) -> JobAllocation | None:
         lease = await (self._wait_in_line(request) if before is None else self._grant_after(before, request))
-        self._record_grant(request, lease)
+        self.record(answered(request, lease))
         if lease is None:
             return None
         try:
@@ -124,52 +124,40 @@ class JobCluster(Cluster):
             if isinstance(failure, asyncio.CancelledError):  # nobody cancels this one: the request was withdrawn
                 return None
             raise
-        return JobAllocation(self, lease, session)
+        return JobAllocation(self, lease, session, hold)
 
     async def _wait_in_line(self, request: Request) -> Lease | None:
-        with self.unused.in_line(request):
+        self.unused.enter_line(request)
+        try:
             return await self.world.grant(request)
-
-    def _record_grant(self, request: Request, lease: Lease | None) -> None:
-        if lease is None:
-            self.record(Withdrawn(lease=request.id))
-            return
-        self.record(
-            Granted(
-                lease=lease.id,
-                nodes=list(lease.nodes),
-                device=lease.device,
-                hold=request.qpu.value if lease.device else None,
-                shares=lease.shares or None,
-                waited_for=request.waited_for,
-                engine_us=lease.engine_us,
-                engine_id=lease.engine_id,
-            )
-        )
+        finally:
+            self.unused.leave_line(request)
 
     async def ask_again(self, request: Request) -> Lease | None:
         """Wait in line for the nodes of an allocation that were given back; None if the request is withdrawn."""
-        self._record_request(request)
+        self.record(requested(request))
         lease = await self._wait_in_line(request)
-        self._record_grant(request, lease)
+        self.record(answered(request, lease))
         return lease
 
     async def _grant_after(self, before: JobAllocation, request: Request) -> Lease | None:
         """The same for a request that comes after an allocation: once that has ended, the journal has it in line."""
-        granting = asyncio.ensure_future(self.world.grant(request))
+        granting = self.tasks.start(self.world.grant(request))
         either: list[asyncio.Future[Any]] = [granting, before.released]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         withdrawn_or_failed = granting.done() and (granting.exception() is not None or granting.result() is None)
         if not withdrawn_or_failed:
             await asyncio.wait([before.released])  # an engine may grant it before we have noted the end of the other
-            self._record_request(request)
-        with self.unused.in_line(request):
+            self.record(requested(request))
+        self.unused.enter_line(request)
+        try:
             return await granting
+        finally:
+            self.unused.leave_line(request)
 
     async def _open_session(self, request: Request, device: str, engine_id: str | None) -> Session:
         """A broker that other runs use too may let it wait for longer than the lease took."""
-        asked = self._broker.open_session(device, request.qpu, self._recorder.job, engine_id)
-        opening = asyncio.ensure_future(asked)
+        opening = self.tasks.start(self._broker.open_session(device, request.qpu, self._recorder.job, engine_id))
         self._opening[request.id] = opening
         try:
             return await opening
@@ -183,11 +171,15 @@ class JobCluster(Cluster):
             opening.cancel()
 
     def request(
-        self, least_nodes: int, most_nodes: int, qpu: QpuHold = QpuHold.TASK, lease: Lease | None = None
+        self,
+        least_nodes: int,
+        most_nodes: int,
+        qpu: QpuHold = QpuHold.TASK,
+        device: str | None = None,
+        lease: Lease | None = None,
     ) -> Request:
-        """A wish with a new id; a QPU is chosen for it if it wants one."""
+        """A wish with a new id."""
         self._requests_made += 1
-        device = self._broker.choose(None) if qpu is not QpuHold.TASK else None
         name = f"{self._recorder.job}.{self._requests_made}"
         return Request(name, self._recorder.job, least_nodes, most_nodes, qpu, device, lease)
 
@@ -198,6 +190,34 @@ class JobCluster(Cluster):
             if allocation.session is not None:
                 return allocation.session
         return None
+
+    async def session_for(self, payload: Payload) -> Session | None:
+        """The hold in which a payload is to run; None if the job holds no QPU, and its tasks queue one by one."""
+        keeper = None
+        for allocation in self.allocations:
+            session = allocation.session
+            if session is not None and self._broker.takes(session.device, payload):
+                allocation.qpu_used = True
+                return session
+            if keeper is None and (session is not None or allocation.owes_qpu):
+                keeper = allocation
+        return None if keeper is None else await self._hold_beside(keeper, self._broker.choose(payload))
+
+    async def _hold_beside(self, keeper: JobAllocation, device: str) -> Session | None:
+        """Hold a device for as long as an allocation holds a QPU; in place of its own, if no task has used that."""
+        async with self._taking.setdefault(device, asyncio.Lock()):
+            known = next((held.session for held in self.allocations if _is_on(held, device)), None)
+            if known is not None:
+                return known  # another call was quicker
+            if not keeper.qpu_used:
+                await keeper.release_qpu()
+            beside = await self._allocate(Need(qpu=keeper.hold), device)
+            if beside is None:
+                return None
+            beside.qpu_used = True
+            keeper.owes_qpu = False
+            keeper.beside.append(beside)
+            return beside.session
 
     def begin_quantum(self, work: QuantumWork) -> None:
         """A quantum task of the job is out."""
@@ -212,31 +232,31 @@ class JobCluster(Cluster):
 
     def run(self, work: Work) -> asyncio.Future[Any]:
         """Take work on for whichever allocation first has enough idle nodes. Cancelling the future kills the task."""
-        ticket = Ticket(work, self._abandon)
-        self._line.append(ticket)
+        run = TaskRun(work, self._abandon)
+        self._line.append(run)
         self._dispatch()
-        if ticket in self._line:
+        if run in self._line:
             parked = [held for held in self.allocations if held.is_parked and held.size >= work.task.nodes]
             for held in parked[:1]:
                 held.come_back()
-        return ticket.done
+        return run
 
-    def _abandon(self, ticket: Ticket) -> None:
-        if ticket in self._line:
-            self._line.remove(ticket)
+    def _abandon(self, run: TaskRun) -> None:
+        if run in self._line:
+            self._line.remove(run)
 
-    def take(self, idle: int) -> Ticket | None:
+    def take(self, idle: int) -> TaskRun | None:
         """The first required work that so many idle nodes can run."""
-        for ticket in self._line:
-            if ticket.work.task.nodes <= idle:
-                self._line.remove(ticket)
-                return ticket
+        for run in self._line:
+            if run.work.task.nodes <= idle:
+                self._line.remove(run)
+                return run
         return None
 
     @property
     def waiting(self) -> Sequence[Work]:
         """Required work that no node runs yet."""
-        return [ticket.work for ticket in self._line]
+        return [run.work for run in self._line]
 
     @property
     def spare_waiting(self) -> Sequence[Work]:
@@ -268,31 +288,13 @@ class JobCluster(Cluster):
         for allocation in list(self.allocations):
             allocation.dispatch()
 
-    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease, spare: bool = False) -> Any:
-        """Run a task in the world, with its beginning and its end in the journal."""
-        self.unused.runs(work.id)
-        self.record(TaskStarted(work=work.id, name=work.task.name, nodes=list(nodes), spare=spare))
-        try:
-            ran = await self.world.execute(nodes, work, lease)
-            kept = self._recorder.keep(ran.result)
-        except asyncio.CancelledError:
-            self.record(TaskEnded(work=work.id, state="dropped"))
-            raise
-        except Exception as error:
-            failure: JobError = (
-                error
-                if isinstance(error, TaskFailed | AllocationEnded)
-                else TaskFailed(f"task {work.task.name}: {error}")
-            )
-            failure.job = work.job
-            self.record(TaskEnded(work=work.id, state="failed", error=failure.message))
-            self.unused.waits(work.id)  # whoever asked for it may have it run again
-            raise failure from None
-        self.record(TaskEnded(work=work.id, state="done", result=kept, seconds=ran.seconds))
-        return ran.result
-
     async def close(self) -> None:
         """Give back whatever is still held."""
         self.spare.clear()
         for allocation in list(self.allocations):
             await allocation.release()
+        await self.tasks.aclose()
+
+
+def _is_on(held: JobAllocation, device: str) -> bool:
+    return held.session is not None and held.session.device == device

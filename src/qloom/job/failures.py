@@ -1,17 +1,29 @@
-"""What a program raised, as an error that names the user's own line."""
+"""What a program raised, as an error that names the user's own line and, for usual mistakes, what to write."""
 
 from __future__ import annotations
 
+import functools
 import sysconfig
 import traceback
 from pathlib import Path
 
 from qloom.errors import JobError, QloomError
 
-_LIBRARIES = tuple(
-    {str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {str(Path(__file__).resolve().parents[1])}
-)
+_STANDARD = tuple(str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib"))
+_INSTALLED = tuple(str(Path(sysconfig.get_path(name)).resolve()) for name in ("purelib", "platlib"))
+_QLOOM = str(Path(__file__).resolve().parents[1])
+
+AWAIT = "await the calls of a job: `await job.classical(...)`"
+NO_AWAIT = "a synchronous program does not await the calls of its job: leave out `await`, or write `async def`"
+RESULT = "ask the handle for what the call gave: `.result()`"
+# Parts of what Python says if a call was not awaited, was awaited in a `def`, or its handle was taken for its result.
+_MISTAKES = {
+    "_asyncio.Task'": AWAIT,
+    "await wasn't used with future": AWAIT,
+    "can't be used in 'await' expression": NO_AWAIT,
+    "cannot be called from a running event loop": NO_AWAIT,
+    "'Handle'": RESULT,
+}
 
 
 def program_failed(failure: BaseException, job: str) -> QloomError:
@@ -19,10 +31,39 @@ def program_failed(failure: BaseException, job: str) -> QloomError:
     if isinstance(failure, QloomError):
         return failure
     frames = traceback.extract_tb(failure.__traceback__)
-    users = [frame for frame in frames if not _is_library(frame.filename)]
+    users = [frame for frame in frames if not is_library(frame.filename)]
     where = f" ({Path(users[-1].filename).name}, line {users[-1].lineno})" if users else ""
-    return JobError(f"the program raised {type(failure).__name__}: {failure}{where}", job=job)
+    what = f"the program raised {type(failure).__name__}: {failure}{where}"
+    return JobError(what, job=job, hint=_hint(failure))
 
 
-def _is_library(filename: str) -> bool:
-    return filename.startswith("<") or str(Path(filename).resolve()).startswith(_LIBRARIES)
+def users_traceback(failure: BaseException) -> str:
+    """The traceback of what a program raised, with the user's own lines only."""
+    shown = traceback.TracebackException.from_exception(failure)
+    link: traceback.TracebackException | None = shown
+    while link is not None:
+        users = [frame for frame in link.stack if not is_library(frame.filename)]
+        link.stack = traceback.StackSummary.from_list(users or link.stack)
+        link = link.__cause__ or link.__context__
+    return "".join(shown.format())
+
+
+def _hint(failure: BaseException) -> str | None:
+    if not isinstance(failure, TypeError | AttributeError | RuntimeError):
+        return None
+    return next((hint for mistake, hint in _MISTAKES.items() if mistake in str(failure)), None)
+
+
+@functools.lru_cache(maxsize=1024)
+def is_library(filename: str) -> bool:
+    """Whether a file is not the user's own: the standard library, installed packages, qloom."""
+    if filename.startswith("<") or "/site-packages/" in filename or "/dist-packages/" in filename:
+        return True
+    return str(Path(filename).resolve()).startswith((*_STANDARD, *_INSTALLED, _QLOOM))
+
+
+@functools.lru_cache(maxsize=1024)
+def is_standard_library(filename: str) -> bool:
+    """Whether a file is part of Python itself."""
+    path = str(Path(filename).resolve())
+    return filename.startswith("<frozen") or (path.startswith(_STANDARD) and not path.startswith(_INSTALLED))

@@ -8,9 +8,9 @@ a synchronous program works in virtual time, is deterministic and can be cancell
 from __future__ import annotations
 
 import contextvars
-import inspect
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar, cast
 
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -26,36 +26,42 @@ class _SyncGreenlet(greenlet):  # type: ignore[misc]  # it comes without types
     """A greenlet that a synchronous function runs on; its parent awaits what the function waits for."""
 
 
-async def run_sync(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """Call a synchronous function that may `wait`, without blocking the loop while it does."""
+async def run_sync(function: Callable[[], T], turn: AbstractContextManager[None] = nullcontext()) -> T:
+    """Call a synchronous function that may `wait`, without blocking the loop while it does.
+
+    `turn` is entered whenever the function runs, and left whenever it waits.
+    """
     inner = _SyncGreenlet(function)
     inner.gr_context = contextvars.copy_context()
-    switched: Any = inner.switch(*args, **kwargs)
+    with turn:
+        switched: Any = inner.switch()
     while not inner.dead:
         try:
             result = await switched
         except GeneratorExit:  # the coroutine is closed: nobody will await anything any more
             inner.parent = getcurrent()
-            inner.throw(GreenletExit)
+            with turn:
+                inner.throw(GreenletExit)
             raise
         except BaseException as error:
             inner.parent = getcurrent()  # the loop may resume this coroutine from another greenlet
-            switched = inner.throw(error)
+            with turn:
+                switched = inner.throw(error)
         else:
             inner.parent = getcurrent()
-            switched = inner.switch(result)
-    if inspect.iscoroutine(switched):
-        switched.close()
-        name = getattr(function, "__name__", "the function")
-        raise InputError(
-            f"{name} is synchronous but returned a coroutine", hint=f"write `async def {name}(job, ...)`"
-        )
+            with turn:
+                switched = inner.switch(result)
     return cast(T, switched)
 
 
 def wait(awaitable: Awaitable[T]) -> T:
     """Wait for an awaitable in a function that `run_sync` called, at any depth."""
     return cast(T, _current().parent.switch(awaitable))
+
+
+def runs_sync() -> bool:
+    """Whether the code that runs now is of a function that `run_sync` called."""
+    return isinstance(getcurrent(), _SyncGreenlet)
 
 
 def require_sync() -> None:

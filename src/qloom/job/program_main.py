@@ -11,13 +11,16 @@ import os
 import pickle
 import sys
 import threading
+from contextlib import nullcontext
 from typing import Any, BinaryIO
 
 from qloom.errors import InputError
 from qloom.job.failures import program_failed
 from qloom.job.greenlets import FROM_THREAD
+from qloom.job.guard import refuse_waits
 from qloom.job.program_process import dumps, loads
-from qloom.job.sync import SyncJob
+from qloom.job.randomness import ProgramRandomness
+from qloom.job.sync import SyncJob, call_program
 from qloom.shared import Shared
 from qloom.worker import ProgramFinder, read_message, write_message
 
@@ -34,7 +37,7 @@ class _Driver:
 
     def ask(self, *request: Any) -> Any:
         """Send a request and wait for its reply; raises what the call raised."""
-        if self.one_thread and threading.current_thread() is not threading.main_thread():
+        if self.one_thread and not _in_main_thread():
             raise InputError("this thread cannot make calls of a job in virtual time", hint=FROM_THREAD)
         with self._turn:
             self.send(*request)
@@ -55,6 +58,10 @@ class _Driver:
         return loads(data, self._shared)
 
 
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
 def main(read: int, write: int) -> None:
     """Run one program and send its result or its error."""
     driver = _Driver(os.fdopen(read, "rb"), os.fdopen(write, "wb"))
@@ -67,7 +74,9 @@ def main(read: int, write: int) -> None:
         call = pickle.loads(message)  # noqa: S301  from the user's own driver
         name, driver.one_thread = call.name, call.virtual
         job = SyncJob(driver.ask, call.name, call.seed, call.output_dir)
-        ended = (call.function(job, **call.parameters), None)
+        refusing = refuse_waits(_in_main_thread, call.function.__globals__) if call.virtual else nullcontext()
+        with ProgramRandomness(call.seed), refusing:
+            ended = (call_program(call.function, job, call.parameters), None)
     except BaseException as error:
         cancelled = isinstance(error, asyncio.CancelledError)
         ended = (None, error if cancelled else program_failed(error, name))

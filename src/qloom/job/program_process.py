@@ -50,6 +50,7 @@ async def run_in_process(function: Callable[..., Any], job: Job, files: dict[str
     virtual = not job.in_real_time
     call = ProgramCall(function, parameters, files, job.name, job.seed, job.output_dir, virtual)
     process = _ProgramProcess(call, job)
+    job.program_time.start()
     try:
         return await process.run()
     finally:

@@ -13,7 +13,6 @@ allocation whose nodes were given back asks for them again when it is given work
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Protocol
 
 from qloom.model import QuantumWork, Work
@@ -39,7 +38,7 @@ class Returnable(Protocol):
 
 
 class UnusedRule:
-    """Keeps the rule for one job; it is told what the job wants, asks for and no longer uses."""
+    """Keeps the rule for one job; it is informed of what the job wants, asks for and no longer uses."""
 
     def __init__(self, clock: Clock, held: Callable[[], Iterable[Returnable]]) -> None:
         self.patience_s = PATIENCE_S
@@ -74,16 +73,15 @@ class UnusedRule:
         """Work has found nodes or a QPU."""
         self._wanted_since_us.pop(work, None)
 
-    @contextmanager
-    def in_line(self, request: Request) -> Iterator[None]:
+    def enter_line(self, request: Request) -> None:
         """A request stands in line; spare work is nothing that the job waits for."""
         if not request.spare:
             self._in_line[request.id] = request
             self.look()
-        try:
-            yield
-        finally:
-            self._in_line.pop(request.id, None)
+
+    def leave_line(self, request: Request) -> None:
+        """A request was granted or withdrawn."""
+        self._in_line.pop(request.id, None)
 
     def look(self) -> None:
         """Something has changed: see when the job will have to give something back."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from qloom.jobfile.model import jobfile_schema
 from qloom.jobfile.program import program_from
-from qloom.jobfile.schema import jobfile_schema
 
 __all__ = ["jobfile_schema", "program_from"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from qloom.jobfile.schema import jobfile_schema
+from qloom.jobfile.model import jobfile_schema
 
 json.dump(jobfile_schema(), sys.stdout, indent=2)
 sys.stdout.write("\n")

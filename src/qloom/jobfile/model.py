@@ -1,4 +1,4 @@
-"""What a job file may say. The published JSON schema is made from these classes."""
+"""What a job file may say. The published JSON schema, for editors and other tools, is made from these classes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ PHASE_NAME = Field(default=None, description="What the phase is called in timeli
 OUTPUTS: Any = Field(
     default_factory=list, description="Files in the work directory that the command makes and later phases need."
 )
+PHASE_TAGS = ("classical", "quantum-payload", "quantum-command")
+Parameter = bool | int | FiniteFloat | str
+SCHEMA_ID = "urn:qloom:schema:jobfile:1"
 
 
 class JobFileTable(BaseModel):
@@ -129,7 +132,6 @@ def _which_phase(given: Any) -> str | None:
     return "classical" if kind == "classical" else None
 
 
-PHASE_TAGS = ("classical", "quantum-payload", "quantum-command")
 Phase = Annotated[
     Annotated[ClassicalPhase, Tag(PHASE_TAGS[0])]
     | Annotated[PayloadPhase, Tag(PHASE_TAGS[1])]
@@ -138,7 +140,6 @@ Phase = Annotated[
         _which_phase, custom_error_type="kind", custom_error_message="kind must be 'classical' or 'quantum'"
     ),
 ]
-Parameter = bool | int | FiniteFloat | str
 
 
 class JobFile(JobFileTable):
@@ -158,3 +159,25 @@ class JobFile(JobFileTable):
     def phases(self, when: When) -> list[tuple[int, Phase]]:
         """The phases of one part of the file, with their place in it (from 1). Without a loop, all are in it once."""
         return [(place, phase) for place, phase in enumerate(self.phase, 1) if (phase.when or "loop") == when]
+
+
+def jobfile_schema() -> dict[str, Any]:
+    """What a job file may hold, as JSON schema (draft 2020-12). Checks across tables are made on loading only."""
+    schema = _plain(JobFile.model_json_schema())
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID}
+    return {**head, **schema, "title": "qloom job file"}
+
+
+def _plain(schema: Any) -> Any:
+    """Without null, which TOML has not, and the same whatever pydantic says beside a constant."""
+    if isinstance(schema, list):
+        return [_plain(item) for item in schema if item != {"type": "null"}]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: _plain(value) for key, value in schema.items() if (key, value) != ("default", None)}
+    if "const" in kept:
+        kept = {key: value for key, value in kept.items() if key not in ("type", "enum")}
+    if len(kept.get("anyOf", ())) == 1:
+        (only,) = kept.pop("anyOf")
+        kept = {**only, **kept}
+    return kept

@@ -9,12 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from qloom.errors import InputError
-from qloom.jobfile.condition import is_met, read_value
-from qloom.jobfile.files import WorkFiles
+from qloom.jobfile.files import WorkFiles, is_met, read_qubo, read_value, write_sample
 from qloom.jobfile.model import ClassicalPhase, JobFile, PayloadPhase, Phase, QuantumCommandPhase, TaskTable
-from qloom.jobfile.qubofile import read_qubo, write_sample
-from qloom.jobfile.read import input_problem, read_by_program, read_jobfile
-from qloom.jobfile.template import as_text, file_name, fill, name_problem
+from qloom.jobfile.read import as_text, file_name, fill, input_problem, name_problem, read_by_program, read_jobfile
 from qloom.model import CommandResult, Payload, Sample, Task, command
 
 if TYPE_CHECKING:

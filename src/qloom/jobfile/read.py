@@ -1,18 +1,24 @@
-"""Reading a job file: its syntax, its types, and that its parts fit together, before anything runs."""
+"""Reading a job file: its syntax, its types, and that its parts fit together, before anything runs.
+
+Commands and file names have placeholders: `{name}` is a value, `{{` and `}}` are braces.
+"""
 
 from __future__ import annotations
 
 import keyword
+import re
 import tomllib
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 
 from pydantic import ValidationError
 
 from qloom.errors import InputError
 from qloom.jobfile.model import ClassicalPhase, JobFile, PayloadPhase, Phase, QuantumCommandPhase, TaskTable
 from qloom.jobfile.problems import first_problem
-from qloom.jobfile.template import ALWAYS, name_problem, placeholder_problem
+
+ALWAYS = ("iteration", "source")  # placeholders that need not be declared
+_TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 def read_jobfile(path: Path) -> JobFile:
@@ -64,7 +70,7 @@ def _parameter_problems(file: JobFile) -> Iterator[str]:
         if not name.isidentifier() or keyword.iskeyword(name):
             yield f"parameters: {name!r} cannot be the name of a parameter (letters, digits and _; no word of Python)"
         if name in (*ALWAYS, "job"):
-            yield f"parameters: {name} has a meaning of its own, choose another name"
+            yield f"parameters: {name} is reserved, choose another name"
 
 
 def _text_problems(file: JobFile) -> Iterator[str]:
@@ -125,7 +131,7 @@ def input_problem(source: Path, name: str) -> str | None:
     """Why a file beside the job file cannot be copied, in words."""
     if (source / name).is_file():
         return None
-    return f"{name!r} is no file" if (source / name).exists() else f"there is no {name!r} in {source}"
+    return f"{name!r} is not a file" if (source / name).exists() else f"there is no {name!r} in {source}"
 
 
 def _order_problems(file: JobFile) -> Iterator[str]:
@@ -154,3 +160,48 @@ def _loop_problems(file: JobFile) -> Iterator[str]:
             f"loop, until: no phase of the loop makes {until.file!r} "
             "(name it in the outputs of a task, or as the result of a quantum phase)"
         )
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """The text with all placeholders replaced."""
+
+    def replace(token: re.Match[str]) -> str:
+        name = token[1]
+        return values[name] if name is not None else token[0][0]
+
+    return _TOKEN.sub(replace, template)
+
+
+def placeholder_problem(template: str, known: Iterable[str]) -> str | None:
+    """What is wrong with the placeholders of a text, in words."""
+    names = list(known)
+    for token in _TOKEN.finditer(template):
+        if token[0] in ("{", "}"):
+            return f"{template!r} has a lone {token[0]!r}: a brace is written twice"
+        if token[1] is not None and token[1] not in names:
+            return (
+                f"{token[0]} in {template!r} is not a parameter: known are "
+                f"{', '.join(f'{{{name}}}' for name in names)}, and a brace is written twice"
+            )
+    return None
+
+
+def file_name(template: str, values: Mapping[str, str]) -> str:
+    """The name of a file in the work directory."""
+    name = fill(template, values)
+    if problem := name_problem(name):
+        raise InputError(problem)
+    return name
+
+
+def name_problem(name: str) -> str | None:
+    """Why a name cannot be a file in the work directory, in words."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or str(path) in ("", "."):
+        return f"{name!r} must be a file inside the work directory: a relative path without '..'"
+    return None
+
+
+def as_text(value: bool | int | float | str) -> str:
+    """A parameter as commands see it; truth is spelt as in TOML and JSON."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

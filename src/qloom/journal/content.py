@@ -11,13 +11,19 @@ import functools
 import hashlib
 import pathlib
 import types
-from collections.abc import Callable, Iterator, Mapping
+from asyncio import Future
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from qloom.errors import InputError
-from qloom.model import Payload, Task, TaskFunction
+from qloom.model import Payload, QuantumWork, Task, TaskFunction, Work
+
+MOST_KEYS = 10_000  # of tasks, in the cache
+CALL_HINT = "await a call of the job to have its result"
 
 _PLAIN = (type(None), bool, int, float, str, complex)
+_CACHED = frozenset((type(None), bool, int, float, str))
+_task_keys: dict[tuple[TaskFunction[..., Any], tuple[type, ...], str], str] = {}  # jobs of a run often make the same
 
 
 def digest(*values: Any) -> str:
@@ -50,7 +56,27 @@ def task_key(task: Task) -> str:
     """What a task is: its function and arguments, or its command; not what it needs."""
     if task.command is not None:
         return digest("command", task.command, task.cwd, task.env, task.capture)
-    return digest("call", task.function, task.args, task.kwargs)
+    function, args = task.function, task.args
+    kinds = tuple(map(type, args))
+    if task.kwargs or type(function) is not TaskFunction or not _CACHED.issuperset(kinds):
+        return digest("call", function, args, task.kwargs)
+    try:
+        known = (function, kinds, repr(args))  # equal values may have keys that differ: 0.0 and -0.0, 1 and True
+    except ValueError:  # a number of too many digits
+        return digest("call", function, args, task.kwargs)
+    key = _task_keys.get(known)
+    if key is None:
+        if len(_task_keys) >= MOST_KEYS:
+            _task_keys.clear()
+        key = _task_keys[known] = digest("call", function, args, task.kwargs)
+    return key
+
+
+def call_key(kind: str, works: Sequence[Work | QuantumWork]) -> str:
+    """What a call of a program is: the names of its work, which are plain letters, digits and a dot."""
+    names = [f"str:{len(work.id) + 2}:'{work.id}'" for work in works]
+    text = f"str:{len(kind) + 2}:'{kind}'list:{len(names)}:{''.join(names)}"  # as `digest` has it, only quicker
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def payload_key(payload: Payload) -> str:
@@ -143,7 +169,7 @@ def _feed(update: Any, value: Any) -> None:
     elif isinstance(value, types.MethodType):
         _feed(update, ("method", value.__func__, value.__self__))
     elif dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value)]
+        names = [field.name for field in dataclasses.fields(value) if field.metadata.get("qloom_content", True)]
         _feed(update, (kind.__module__, kind.__qualname__, {name: getattr(value, name) for name in names}))
     else:
         _feed_object(update, value)
@@ -184,7 +210,7 @@ def _feed_object(update: Any, value: Any) -> None:
     except Exception as error:
         raise InputError(
             f"a value of type {type(value).__name__} can neither be kept nor sent to a worker: {error}",
-            hint="use plain data, arrays or dataclasses",
+            hint=CALL_HINT if isinstance(value, Future) else "use plain data, arrays or dataclasses",
         ) from None
     if isinstance(reduced, str):
         _feed(update, ("global", type(value).__module__, reduced))

@@ -39,8 +39,7 @@ class Event:
 
     def stamp(self, n: int, at_us: int, job: str) -> None:
         """Set the place in a journal; only the journal may, and once."""
-        self.n = n  # type: ignore[misc]  # frozen to everybody else
-        self.at_us = at_us  # type: ignore[misc]
+        self.n, self.at_us = n, at_us  # type: ignore[misc]  # frozen to everybody else
         if job:
             self.job = job  # type: ignore[misc]
 

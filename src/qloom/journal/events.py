@@ -31,6 +31,8 @@ class RunStarted(Event):
     profile: str | None = None
     engine: str | None = None
     advice: Json | None = None
+    most_qpu_s: float | None = None
+    on_recalibration: str | None = None
     created: str | None = None
     epoch_us: int | None = None
     host: str | None = None
@@ -47,6 +49,7 @@ class Resumed(Event):
 
     program_changed: bool = False
     engine_id: str | None = None
+    on_recalibration: str | None = None
 
 
 @recorded
@@ -56,6 +59,13 @@ class RunEnded(Event):
     state: str = "failed"
     engine_id: str | None = None
     reason: str | None = None
+
+
+@recorded
+class QpuBudgetSpent(Event):
+    """The run has held as many QPU-seconds as it may; its jobs end."""
+
+    most_qpu_s: float
 
 
 @recorded
@@ -83,6 +93,19 @@ class Called(Event):
     order: int = 0
     kind: str = ""
     names: list[str] = field(default_factory=list)
+    contents: list[str] | None = None
+    shots: int | None = None
+    circuits: int | None = None
+
+
+@recorded
+class Diverged(Event):
+    """A resumed program differs from its journal, and may: calls that it did not repeat are forgotten."""
+
+    order: int
+    then: str
+    now: str | None = None
+    forgotten: list[str] = field(default_factory=list)
 
 
 @recorded
@@ -90,6 +113,23 @@ class Returned(Event):
     """The results of a call were given to the program."""
 
     call: str
+
+
+@recorded
+class CallAbandoned(Event):
+    """The program ended before a call that it had made."""
+
+    call: str
+
+
+@recorded
+class ProgramComputed(Event):
+    """The program itself computed until now: before it made a call, asked for the result of one, or ended."""
+
+    seconds: float
+    call: str | None = None
+    awaited: bool = False
+    declared: bool = False
 
 
 @recorded
@@ -280,6 +320,22 @@ class QuantumEnded(Event):
     state: str
     result: Kept | None = None
     error: str | None = None
+    calibration: str | None = None
+
+
+@recorded
+class Recalibrated(Event):
+    """Answers of a device are of another calibration than those before, or will be; and what the run did about it.
+
+    `first` is the first task of the later calibration or, if the run was resumed after it, of the earlier one.
+    """
+
+    device: str
+    was: str
+    now: str
+    first: str
+    resumed: bool = False
+    action: str = "warn"
 
 
 # A workload

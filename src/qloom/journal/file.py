@@ -83,6 +83,11 @@ class Recorder:
         self._journal = journal
         self.job = job
 
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether what is recorded outlives this process."""
+        return self._journal.events is None
+
     def record(self, event: Event, *, durable: bool = False) -> None:
         """Append one event of this job."""
         self._journal.record(event, durable=durable, job=self.job)
@@ -157,7 +162,7 @@ def _lock(file: int, kind: int) -> bool:
 
 
 def has_writer(directory: Path) -> bool | None:
-    """Whether somebody writes the journal now; None if that cannot be told from here."""
+    """Whether somebody writes the journal now; None if that is not visible from here."""
     try:
         with open(directory / FILE_NAME, "rb") as file:
             is_locked = _lock(file.fileno(), fcntl.LOCK_SH)

@@ -16,17 +16,20 @@ from qloom.journal.events import (
     Called,
     CandidateChosen,
     Claimed,
+    Diverged,
     DriverReleased,
     DriverStarted,
     Granted,
     Grown,
     JobEnded,
     JobSubmitted,
+    ProgramComputed,
     QpuReleased,
     QuantumEnded,
     QuantumQueued,
     QuantumStarted,
     QueuedAhead,
+    Recalibrated,
     Released,
     Requested,
     Resumed,
@@ -42,7 +45,7 @@ from qloom.journal.events import (
     Withdrawn,
     WorkerStarted,
 )
-from qloom.journal.intervals import OPEN, FinishedCall, Interval, Trace, Wait, WorkerStart, opened
+from qloom.journal.intervals import OPEN, Computation, FinishedCall, Interval, Trace, Wait, WorkerStart, opened
 from qloom.journal.queries import HANDED_ON, is_handover
 from qloom.journal.state import DriverState, JobState, LeaseState
 
@@ -67,6 +70,8 @@ class RunState:
     ended: RunEnded | None = None
     breaks: list[Break] = field(default_factory=list)
     gaps: list[tuple[int, int]] = field(default_factory=list)  # while nobody ran it: killed, then resumed
+    calibrations: dict[str, dict[str, int]] = field(default_factory=dict)  # device -> calibration -> answers of it
+    recalibrations: list[Recalibrated] = field(default_factory=list)
     throttled: SlurmThrottled | None = None  # when the run first called Slurm too often
     after_quantum: Sequence[str] | None = None  # the tasks that a job called for when it last had an answer of a QPU
     now_us: int = 0
@@ -147,6 +152,14 @@ class RunState:
         call = self.job(event.job).calls.pop(event.call, None)
         if call is not None:
             self.trace.calls.append(FinishedCall(call, event.at_us))
+
+    def _diverged(self, event: Diverged) -> None:
+        for call in event.forgotten:
+            self.job(event.job).calls.pop(call, None)
+
+    def _computed(self, event: ProgramComputed) -> None:
+        begin_us = max(0, event.at_us - round(event.seconds * 1e6))
+        self.trace.computations.append(Computation(event.job, begin_us, event.at_us))
 
     def _chosen(self, event: CandidateChosen) -> None:
         self.job(event.job).candidates.append(event)
@@ -305,6 +318,13 @@ class RunState:
             job.has_answer = job.has_answer or event.state == "done"
             job.end_busy(task, event)
 
+        if event.state == "done" and event.calibration is not None and event.device is not None:
+            answers = self.calibrations.setdefault(event.device, {})
+            answers[event.calibration] = answers.get(event.calibration, 0) + 1
+
+    def _recalibrated(self, event: Recalibrated) -> None:
+        self.recalibrations.append(event)
+
     def _throttled(self, event: SlurmThrottled) -> None:
         if self.throttled is None:
             self.throttled = event
@@ -370,6 +390,8 @@ _HANDLERS: dict[type[Event], Callable[[RunState, Any], None]] = {
     JobEnded: RunState._job_ended,
     Called: RunState._called,
     Returned: RunState._returned,
+    Diverged: RunState._diverged,
+    ProgramComputed: RunState._computed,
     CandidateChosen: RunState._chosen,
     Speculated: RunState._speculated,
     Claimed: RunState._claimed,
@@ -390,6 +412,7 @@ _HANDLERS: dict[type[Event], Callable[[RunState, Any], None]] = {
     QuantumQueued: RunState._quantum_queued,
     QuantumStarted: RunState._quantum_started,
     QuantumEnded: RunState._quantum_ended,
+    Recalibrated: RunState._recalibrated,
     SlurmThrottled: RunState._throttled,
 }
 

@@ -152,6 +152,15 @@ class FinishedCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Computation:
+    """A stretch in which the program of a job computed itself, between its calls."""
+
+    job: str
+    begin_us: int
+    end_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerStart:
     """A worker process that became ready on a node or for a lane of a QPU."""
 
@@ -169,8 +178,9 @@ class Trace:
     offers: list[Offer] = field(default_factory=list)
     calls: list[FinishedCall] = field(default_factory=list)
     workers: list[WorkerStart] = field(default_factory=list)
+    computations: list[Computation] = field(default_factory=list)
 
     def clear(self) -> None:
         """Forget it: a consumer of a run that goes on for days takes what is new after each event."""
-        for entries in (self.held, self.busy, self.waits, self.offers, self.calls, self.workers):
+        for entries in (self.held, self.busy, self.waits, self.offers, self.calls, self.workers, self.computations):
             entries.clear()

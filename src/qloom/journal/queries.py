@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from qloom.errors import JournalError
 from qloom.journal.event import Event
 from qloom.journal.events import (
+    CallAbandoned,
+    Called,
     Granted,
     JobEnded,
     JobOver,
@@ -81,6 +83,18 @@ def failed_tasks(events: Sequence[Event]) -> list[str]:
     since = max((place for place, event in enumerate(events) if isinstance(event, Resumed)), default=0)
     ended = [event for event in events[since:] if isinstance(event, TaskEnded) and event.state == "failed"]
     return [(event.error or "").partition("\n")[0] for event in ended]
+
+
+def abandoned_calls(events: Sequence[Event]) -> dict[str, list[str]]:
+    """By job, the calls that its program had made and not waited for when it ended, in words."""
+    words: dict[tuple[str, str], str] = {}
+    found: dict[str, list[str]] = {}
+    for event in events:
+        if isinstance(event, Called):
+            words[event.job, event.call] = f"{event.kind}({', '.join(event.names)})"
+        elif isinstance(event, CallAbandoned):
+            found.setdefault(event.job, []).append(words.get((event.job, event.call), "a call"))
+    return found
 
 
 def measured_figures(events: Sequence[Event]) -> dict[str, float] | None:

@@ -5,12 +5,22 @@ It reads the events themselves rather than the fold: a result counts even where 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from qloom.journal.event import Event
-from qloom.journal.events import Called, QuantumEnded, QuantumStarted, ResultMissing, TaskEnded, TaskStarted
+from qloom.journal.events import (
+    Called,
+    Diverged,
+    ProgramComputed,
+    QuantumEnded,
+    QuantumStarted,
+    ResultMissing,
+    TaskEnded,
+    TaskStarted,
+)
 from qloom.journal.results import ResultStore
 from qloom.model import QuantumWork, Work
 
@@ -23,7 +33,14 @@ class Memory:
     calls: dict[str, Called] = field(default_factory=dict)  # call id -> the event that recorded it, in order
     durations_us: dict[str, int] = field(default_factory=dict)  # work id -> how long it ran
     task_names: dict[str, str] = field(default_factory=dict)  # work id -> the name of the classical task
+    computed_us: dict[tuple[str | None, bool], int] = field(
+        default_factory=dict
+    )  # the program itself: `ProgramComputed`
+    spent: Counter[float] = field(default_factory=Counter)  # how often the program declared so many seconds
     lost: dict[str, None] = field(default_factory=dict)  # works whose result was lost and has not been made again
+
+    calibrations: dict[str, str] = field(default_factory=dict)  # quantum work -> what its device was calibrated to
+    may_differ: bool = False  # the program may differ from its journal: it goes on from there
 
     @property
     def has_gaps(self) -> bool:
@@ -52,13 +69,22 @@ def recall(events: Sequence[Event], job: str | None = None) -> Memory:
                     memory.task_names[event.work] = event.name
             case TaskEnded() | QuantumEnded() if event.state == "done" and event.result is not None:
                 memory.results.setdefault(event.work, event.result)
+                if isinstance(event, QuantumEnded) and event.calibration is not None:
+                    memory.calibrations.setdefault(event.work, event.calibration)
                 memory.lost.pop(event.work, None)
                 begun_us = started.get((event.job, event.work), event.at_us)
                 seconds = event.seconds if isinstance(event, TaskEnded) else None
                 took_us = round(seconds * 1e6) if seconds is not None else event.at_us - begun_us
                 memory.durations_us.setdefault(event.work, took_us)
+            case Diverged():
+                for call in event.forgotten:
+                    memory.calls.pop(call, None)
             case ResultMissing():
                 memory.forget(event.work)
+            case ProgramComputed(declared=True):
+                memory.spent[event.seconds] += 1
+            case ProgramComputed():
+                memory.computed_us[event.call, event.awaited] = round(event.seconds * 1e6)
     return memory
 
 
@@ -74,6 +100,20 @@ class Past:
         """How long this work took, if it ran then."""
         duration_us = self._memory(work).durations_us.get(work.id)
         return None if duration_us is None else duration_us / 1e6
+
+    def program_s(self, job: str, call: str | None, awaited: bool) -> float | None:
+        """How long the program itself computed before this call."""
+        computed_us = self.jobs.get(job, self.together).computed_us.get((call, awaited))
+        return None if computed_us is None else computed_us / 1e6
+
+    def made(self, job: str, call: str | None) -> bool:
+        """Whether the program made this call; None: its end."""
+        return call is None or call in self.jobs.get(job, self.together).calls
+
+    @property
+    def measures_programs(self) -> bool:
+        """Whether that was measured."""
+        return bool(self.together.computed_us)
 
     def has(self, work: Work | QuantumWork) -> bool:
         """Whether the result is known."""

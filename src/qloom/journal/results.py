@@ -18,9 +18,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from qloom.answers import Answer, AtomCounts, Counts, Sample, Samples, calibrated
 from qloom.errors import ResultLost
 from qloom.journal.content import digest
-from qloom.model import Sample
 from qloom.private import read_private
 
 INLINE_CHARACTERS = 2000
@@ -43,8 +43,30 @@ def encode_plain(value: Any) -> Any | None:
     if kind is dict and all(type(key) is str for key in value):
         entries = {key: encode_plain(item) for key, item in value.items()}
         return None if None in entries.values() else {"d": entries}
+    if kind in (Sample, Samples, Counts, AtomCounts):
+        return _encode_answer(value)
+    return None
+
+
+def _encode_answer(value: Answer) -> Any | None:
+    encoded = _encode_content(value)
+    if encoded is None or value.calibration is None:
+        return encoded
+    return {"m": [encoded, value.calibration]}
+
+
+def _encode_content(value: Any) -> Any | None:
+    kind = type(value)
     if kind is Sample and _is_plain_sample(value):
         return {"s": [list(value.values.items()), value.energy]}
+    if kind is Samples and _is_plain_sample(value):
+        best = [list(value.values.items()), value.energy]
+        drawn = [list(value.rows), list(value.energies), list(value.occurrences)]
+        return {"q": [*best, *drawn, value.shots, value.vartype]}
+    if kind is Counts:
+        return {"c": [dict(value.counts), [list(one) for one in value.registers], value.shots]}
+    if kind is AtomCounts:
+        return {"a": [dict(value.counts), list(value.atoms), value.shots]}
     return None
 
 
@@ -65,6 +87,16 @@ def decode_plain(encoded: Any) -> Any:
             return tuple(decode_plain(item) for item in content)
         case "s":
             return Sample(dict(content[0]), content[1])
+        case "q":
+            values, energy, rows, energies, occurrences, shots, vartype = content
+            return Samples(dict(values), energy, tuple(rows), tuple(energies), tuple(occurrences), shots, vartype)
+        case "c":
+            counts, registers, shots = content
+            return Counts(counts, tuple((name, size) for name, size in registers), shots)
+        case "a":
+            return AtomCounts(content[0], tuple(content[1]), content[2])
+        case "m":
+            return calibrated(decode_plain(content[0]), content[1])
         case _:
             return {key: decode_plain(item) for key, item in content.items()}
 

@@ -2,27 +2,38 @@
 
 The program registers its state once and calls `check`, `expand` or `minimise` where it could be stopped: its safe
 points. When its size is to change, the state is saved, the ranks end, and the root (`qloom.mpi.root`) starts the
-program again on the new nodes, where `register` gives the state back.
+program again on the new nodes, where `register` gives the state back. Program and root speak to each other by notes:
+small files in a directory that both see.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from qloom.mpi import notes
+from qloom.journal.results import write_atomically
 from qloom.mpi.state import SavedState, SplitArray
-from qloom.mpi.waiting import LONGEST_S
 from qloom.mpi.world import checked_world
 
 __all__ = ["Elastic", "SplitArray"]
 
 ALL = 2**31  # more than any site has
 LOOK_S = 0.05  # safe points may come often, and a look at a shared file system is not free
+POLL_S = 0.01
 SETTLE_S = 5.0  # the root gives nodes back at once; this is for the case that it has died
+
+DIRECTORY, NODES = "QLOOM_ELASTIC", "QLOOM_ELASTIC_NODES"  # variables by which ranks find their root
+WISH = "wish.json"  # rank 0: {"number", "nodes"}
+# The root: {"nodes": how many to go on with, "wish": the last one it has settled, "least", "most",
+#            "brought": how many were wished for when these ranks were started}
+OFFER = "offer.json"
+ASKED = "asked.json"  # the resource manager: {"nodes"}
+LEFT = "left.json"  # rank 0: the state is saved and the ranks end, to go on elsewhere
+STATE = "state"
 
 
 class Elastic:
@@ -33,13 +44,13 @@ class Elastic:
         self._comm = comm = comm or checked_world()
         self._every_s = every_s
         self._began = time.monotonic()
-        where = os.environ.get(notes.DIRECTORY)
+        where = os.environ.get(DIRECTORY)
         self._directory = Path(where) if where else None
-        self.nodes = int(os.environ.get(notes.NODES, "1"))
+        self.nodes = int(os.environ.get(NODES, "1"))
         self._wishes, self._wished = 0, self.nodes
         self._brought: int | None = None
         self._looked = 0.0
-        self._state = SavedState(comm, self._directory / notes.STATE if self._directory else None)
+        self._state = SavedState(comm, self._directory / STATE if self._directory else None)
 
     def register(self, **initial: Any) -> SimpleNamespace:
         """The state, as an object with these names: `initial` at first, later what was saved."""
@@ -82,7 +93,7 @@ class Elastic:
             return
         self._state.save()
         if self._comm.rank == 0 and self._directory is not None:
-            notes.write(self._directory, notes.LEFT, nodes=self.nodes)
+            write_note(self._directory, LEFT, nodes=self.nodes)
         self._comm.Barrier()
         raise SystemExit(0)  # the end of these ranks, not of the program
 
@@ -92,7 +103,7 @@ class Elastic:
         if wish is None and time.monotonic() - self._looked < LOOK_S:
             return False
         self._looked = time.monotonic()
-        offer = notes.read(directory, notes.OFFER)
+        offer = read_note(directory, OFFER)
         if wish is not None and offer["nodes"] == self.nodes:
             self._wish(directory, max(offer["least"], min(wish, offer["most"])), offer)
         while True:
@@ -101,11 +112,11 @@ class Elastic:
                 return True
             if inhibited or offer["wish"] >= self._wishes or time.monotonic() >= until:
                 return False
-            time.sleep(LONGEST_S)
-            offer = notes.read(directory, notes.OFFER)
+            time.sleep(POLL_S)
+            offer = read_note(directory, OFFER)
 
     def _wish(self, directory: Path, nodes: int, offer: dict[str, Any]) -> None:
-        """Tell the root how many nodes are wanted, unless it knows."""
+        """Request a number of nodes from the root, unless that is what was requested last."""
         if self._brought is None:
             self._brought = offer["brought"]
             if nodes == self._brought:
@@ -114,4 +125,27 @@ class Elastic:
         if nodes != (self._wished if is_open else self.nodes):
             self._wishes += 1
             self._wished = nodes
-            notes.write(directory, notes.WISH, number=self._wishes, nodes=nodes)
+            write_note(directory, WISH, number=self._wishes, nodes=nodes)
+
+
+# Notes
+
+
+def read_note(directory: Path, name: str) -> dict[str, Any]:
+    """What a note says; empty if there is none."""
+    try:
+        content: dict[str, Any] = json.loads((directory / name).read_bytes())
+        return content
+    except FileNotFoundError:
+        return {}
+
+
+def write_note(directory: Path, name: str, **content: Any) -> None:
+    """Replace the previous note."""
+    write_atomically(directory / name, json.dumps(content).encode())
+
+
+def remove_notes(directory: Path, *names: str) -> None:
+    """Remove notes."""
+    for name in names:
+        (directory / name).unlink(missing_ok=True)

@@ -1,17 +1,24 @@
 """Work items for the rank that speaks to the QPU, and their results: the same over one world and over two.
 
 An item is any value that can be pickled. Each has a tag of its own, so that several can be out at once and their
-results be taken in any order.
+results be taken in any order. Every wait ends: polls back off, since ranks may share cores, and a watchdog ends MPI
+calls that have no timeout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
-from qloom.errors import QuantumFailed
-from qloom.mpi.waiting import wait_for
+from qloom.errors import JobError, QuantumFailed
 
+T = TypeVar("T")
+FIRST_S, LONGEST_S = 0.0001, 0.01
+FORWARD_S = 0.5  # a launcher drops what it has not passed on yet when it has to abort
 STOP, FIRST_ITEM, LAST_ITEM = 1, 2, 32767  # tags: every MPI has at least these
 
 
@@ -60,7 +67,7 @@ class QpuLink:
         return Pending(self, tag, self.comm.isend(item, dest=self.qpu_rank, tag=tag))
 
     def stop(self) -> None:
-        """Tell the quantum side that no more items come from this rank."""
+        """Announce to the quantum side that no more items come from this rank."""
         self.comm.send(None, dest=self.qpu_rank, tag=STOP)
 
 
@@ -90,3 +97,38 @@ def serve_items(comm: Any, clients: int, execute: Callable[[Any], Any], patience
         answers.append(comm.isend(answer, dest=source, tag=tag))  # taken when the classical side gets round to it
     MPI.Request.waitall(answers)
     return len(answers)
+
+
+# Waiting
+
+
+def wait_for(look: Callable[[], T | None], within_s: float | None, what: str) -> T:
+    """What `look` returns as soon as it is not None; `JobError` if that takes longer than `within_s`."""
+    until = None if within_s is None else time.monotonic() + within_s
+    pause_s = FIRST_S
+    while (found := look()) is None:
+        if until is not None and time.monotonic() > until:
+            raise JobError(f"{what} did not come within {within_s:g} s")
+        time.sleep(pause_s)
+        pause_s = min(LONGEST_S, pause_s * 2)
+    return found
+
+
+@contextmanager
+def watchdog(within_s: float, what: str) -> Iterator[None]:
+    """End all ranks if the body takes longer: a blocking MPI call cannot be called off, only ended with its world."""
+
+    def bark() -> None:
+        from mpi4py import MPI
+
+        print(f"qloom: {what} did not end within {within_s:g} s", file=sys.stderr, flush=True)
+        time.sleep(FORWARD_S)
+        MPI.COMM_WORLD.Abort(1)
+
+    timer = threading.Timer(within_s, bark)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

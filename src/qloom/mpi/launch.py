@@ -29,7 +29,7 @@ from qloom.model import CommandResult, Task
 from qloom.mpi import supervisor
 from qloom.ports import Ran
 from qloom.private import read_private
-from qloom.slurm.environment import clean_environment
+from qloom.slurm.commands import clean_environment
 from qloom.worker import die_with_parent
 
 CALL, RESULT = "call.pickle", "result.pickle"
@@ -158,7 +158,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     for number, patience_s in ((signal.SIGTERM, STOP_GRACE_S), (signal.SIGKILL, None)):
         try:
             os.killpg(process.pid, number)
-            await asyncio.wait_for(process.wait(), patience_s)
+            async with asyncio.timeout(patience_s):
+                await process.wait()
             return
         except TimeoutError:
             continue

@@ -12,13 +12,13 @@ from qloom.mpi.items import QpuLink, serve_items
 from qloom.mpi.world import checked_world
 
 
-def run(classical: Callable[[QpuLink, Any], Any], execute: Callable[[Any], Any], world: Any = None) -> Any:
+def run(classical: Callable[[QpuLink, Any], Any], execute: Callable[[Any], Any], comm: Any = None) -> Any:
     """Call `classical(qpu, comm)` on all ranks but the last, which executes their work items until they are done.
 
-    `comm` is the world of the classical ranks alone. Returns what `classical` returned; on the last rank, how many
-    items it executed.
+    Its `comm` is the world of the classical ranks alone. Returns what `classical` returned; on the last rank, how
+    many items it executed.
     """
-    world = world or checked_world()
+    world = comm or checked_world()
     last = world.size - 1
     side = world.Split(int(world.rank == last), world.rank)
     try:

@@ -15,10 +15,9 @@ from typing import Any
 
 from qloom.errors import JobError
 from qloom.journal.results import write_atomically
-from qloom.mpi.items import QpuLink, serve_items
-from qloom.mpi.waiting import wait_for, watchdog
+from qloom.mpi.items import QpuLink, serve_items, wait_for, watchdog
 from qloom.mpi.world import checked_world
-from qloom.slurm.client import call_once
+from qloom.slurm.commands import call_once
 
 CALL_S = 30.0  # for a call of MPI or Slurm that should take milliseconds
 
@@ -37,7 +36,7 @@ def port_file(directory: Path) -> Path:
 def accept(directory: Path, within_s: float = 60.0, comm: Any = None) -> Iterator[QpuLink]:
     """The classical side, collective over `comm`: wait for the quantum component, for at most `within_s`.
 
-    On leaving, the quantum side is told to stop and the two worlds are separate again.
+    On leaving, the quantum side stops and the two worlds are separate again.
     """
     from mpi4py import MPI
 
@@ -78,7 +77,7 @@ def serve(
     patience_s: float | None = None,
     comm: Any = None,
 ) -> int:
-    """The quantum side: find the port, connect, execute work items until told to stop; returns how many.
+    """The quantum side: find the port, connect, execute work items until the classical side stops; returns how many.
 
     Its ranks all connect and the first one executes. `patience_s` bounds how long it waits for the next item.
     """

@@ -21,7 +21,7 @@ from typing import Any
 
 from qloom.errors import InputError, JobError
 from qloom.journal.home import require_own
-from qloom.mpi import notes
+from qloom.mpi.elastic import ASKED, DIRECTORY, LEFT, NODES, OFFER, STATE, WISH, read_note, remove_notes, write_note
 from qloom.mpi.nodes import Nodes
 from qloom.worker import die_with_parent
 
@@ -40,7 +40,7 @@ class ElasticPlan:
     start: int = 1
     ranks_per_node: int = 1
     patience_s: float = 60.0  # how long a request for nodes may wait in the queue
-    stop_within_s: float = 25.0  # for the ranks to reach a safe point when the root is told to stop
+    stop_within_s: float = 25.0  # for the ranks to reach a safe point when the root is to stop
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.start <= self.most or self.ranks_per_node < 1:
@@ -63,7 +63,7 @@ class Root:
         self._nodes = nodes
         self._most = plan.most  # until the resource manager says otherwise
         self._target = 0  # on how many nodes to go on
-        self._said = 0  # what the ranks were last told of it; 0: to stop
+        self._said = 0  # what the ranks were last offered; 0: to stop
         self._aimed = 0  # how many were last wished for
         self._brought = 0  # the same when the ranks were started
         self._settled = 0  # the last wish that was answered
@@ -75,9 +75,9 @@ class Root:
         """True when the program has ended; False if it was stopped, to be continued from its saved state."""
         directory = self._plan.directory
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        require_own(directory, notes.STATE)
+        require_own(directory, STATE)
         with self._locked(), self._stoppable():
-            notes.remove(directory, notes.ASKED)
+            remove_notes(directory, ASKED)
             try:
                 self._nodes.begin(self._plan.start)
                 while self._nodes.in_use == 0 and self._stop_at is None:
@@ -97,20 +97,20 @@ class Root:
                 raise
             finally:
                 self._nodes.end()
-                notes.remove(directory, notes.OFFER, notes.WISH, notes.LEFT)
-            shutil.rmtree(directory / notes.STATE, ignore_errors=True)
+                remove_notes(directory, OFFER, WISH, LEFT)
+            shutil.rmtree(directory / STATE, ignore_errors=True)
             self._record("ended")
             return True
 
     def _phase(self) -> bool:
         """Start the ranks and watch them until they end; True if they left to go on elsewhere."""
         plan, directory = self._plan, self._plan.directory
-        notes.remove(directory, notes.WISH, notes.LEFT)
+        remove_notes(directory, WISH, LEFT)
         self._settled, self._open, self._brought = 0, None, self._aimed
         self._offer()
         launch = self._nodes.launch(plan.ranks_per_node)
         self._record("started", nodes=self._nodes.in_use)
-        place = {notes.DIRECTORY: str(directory.resolve()), notes.NODES: str(self._nodes.in_use)}
+        place = {DIRECTORY: str(directory.resolve()), NODES: str(self._nodes.in_use)}
         process = subprocess.Popen(
             (*launch.words, *plan.words),
             env={**launch.environment, **place},
@@ -129,7 +129,7 @@ class Root:
                 _end(process)
         if process.returncode != 0:
             raise JobError(f"the ranks ended with exit code {process.returncode}", hint=self._what_is_left())
-        return bool(notes.read(directory, notes.LEFT))
+        return bool(read_note(directory, LEFT))
 
     def _look_around(self) -> None:
         """Answer wishes, of the program and of the resource manager, and see whether nodes have come."""
@@ -138,11 +138,11 @@ class Root:
             if self._said != 0:
                 self._offer()
             return
-        wish = notes.read(directory, notes.WISH)
+        wish = read_note(directory, WISH)
         if wish.get("number", 0) > max(self._settled, self._open or 0):
             self._aim(wish["nodes"], wish["number"])
-        if asked := notes.read(directory, notes.ASKED):
-            notes.remove(directory, notes.ASKED)
+        if asked := read_note(directory, ASKED):
+            remove_notes(directory, ASKED)
             self._record("asked", nodes=asked["nodes"])
             self._most = max(self._plan.least, min(asked["nodes"], self._plan.most))
             self._aim(self._most, wish.get("number", 0))
@@ -200,10 +200,10 @@ class Root:
         limits = {"least": plan.least, "most": self._most}
         self._said = 0 if self._stop_at is not None else self._target
         answer = {"nodes": self._said, "wish": self._settled, "brought": self._brought}
-        notes.write(plan.directory, notes.OFFER, **answer, **limits)
+        write_note(plan.directory, OFFER, **answer, **limits)
 
     def _stop(self, *_signal: Any) -> None:
-        """Told to stop: the ranks save their state at the next safe point."""
+        """Stop on a signal: the ranks save their state at the next safe point."""
         if self._stop_at is None:
             self._stop_at = time.monotonic() + self._plan.stop_within_s
 
@@ -226,7 +226,7 @@ class Root:
             yield
 
     def _what_is_left(self) -> str | None:
-        saved = (self._plan.directory / notes.STATE / "current").exists()
+        saved = (self._plan.directory / STATE / "current").exists()
         return f"the state saved in {self._plan.directory} is whole: run it again to go on" if saved else None
 
     def _record(self, event: str, **what: Any) -> None:
@@ -237,9 +237,9 @@ class Root:
 
 def ask_to_resize(directory: Path, nodes: int) -> None:
     """What a resource manager calls: from its next safe point the program has `nodes`, and no more than that."""
-    if not (directory / notes.OFFER).exists():
+    if not (directory / OFFER).exists():
         raise InputError(f"no elastic program runs in {directory}")
-    notes.write(directory, notes.ASKED, nodes=nodes)
+    write_note(directory, ASKED, nodes=nodes)
 
 
 def _end(process: subprocess.Popen[Any], patience: Sequence[float] = (5.0, 5.0)) -> None:

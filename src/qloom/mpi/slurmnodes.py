@@ -227,7 +227,12 @@ class SlurmNodes:
 
     def _answer(self, call: Coroutine[Any, Any, T]) -> T:
         """What Slurm answers."""
+
+        async def answer() -> T:
+            async with asyncio.timeout(PATIENCE_S):
+                return await call
+
         try:
-            return self._runner.run(asyncio.wait_for(call, PATIENCE_S))
+            return self._runner.run(answer())
         except TimeoutError:
             raise JobError(f"Slurm does not answer within {PATIENCE_S:g} s", hint="scontrol ping") from None

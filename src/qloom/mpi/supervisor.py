@@ -5,7 +5,7 @@ A process beside each rank, on its node, is needed for three things:
 - Slurm says that PMI values may have 1024 characters and reads lines of no more than that, key and all. A longer line
   is cut, and the ranks wait for each other for ever. The supervisor passes PMI on and announces a length that fits.
 - Ranks that are killed leave MPICH's shared memory in /dev/shm. The supervisor removes its name when all ranks of the
-  node have mapped it, when a rank ends and when the step is told to.
+  node have mapped it, when a rank ends and when the step is signalled.
 - Ranks that wait for one that never starts MPI wait for ever. The supervisor ends them after `START_S`.
 
 Run as a file, it uses nothing of qloom and of Python's library only what is quick to import.
@@ -31,7 +31,7 @@ START = "QLOOM_MPI_START_S"
 START_S = 300.0  # for all ranks of a launch to reach MPI_Init, from when the first of them has
 FIRST_LOOK_S, LOOK_GROWTH = 0.02, 1.5
 SHARED = "/dev/shm"  # noqa: S108  where MPICH puts its shared memory
-_TOLD = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU")
+_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM", "SIGXCPU")
 
 
 class SharedMemory:
@@ -91,7 +91,7 @@ class RankSupervisor:
         self._started = False  # all ranks have reached MPI_Init
         self._ends_rank = False
         self._killed = False
-        self._told = False  # by a signal that the rank had, too
+        self._signalled = False  # by a signal that the rank had, too
         self._look_s = FIRST_LOOK_S
         self._look_at = float("inf")
 
@@ -102,7 +102,7 @@ class RankSupervisor:
         wake.setblocking(False)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for name in _TOLD:
+        for name in _SIGNALS:
             if signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
                 signal.signal(getattr(signal, name), self._hear_signal)
         rank = os.fork()
@@ -111,14 +111,14 @@ class RankSupervisor:
         its.close()
         status = self._watch(rank, ours, wakes)
         self._memory.remove()
-        if os.WIFSIGNALED(status) and not self._told and not self._ends_rank:
+        if os.WIFSIGNALED(status) and not self._signalled and not self._ends_rank:
             by = signal.Signals(os.WTERMSIG(status)).name
             print(f"qloom: rank {self._rank} was ended by {by}", file=sys.stderr, flush=True)
         return status
 
     def _hear_signal(self, *_signal: object) -> None:
         """Somebody ends the step, or speaks to the rank, which hears it too."""
-        self._told = True
+        self._signalled = True
         self._memory.remove()
 
     def _watch(self, rank: int, ours: socket.socket, wakes: socket.socket) -> int:

@@ -19,23 +19,23 @@ def checked_world() -> Any:
     """All ranks that were started, as one world. Collective."""
     from mpi4py import MPI
 
-    world = MPI.COMM_WORLD
-    world.Barrier()
+    comm = MPI.COMM_WORLD
+    comm.Barrier()
     _unname_shared_memory()
-    world.Barrier()
-    check_size(world)
-    return world
+    comm.Barrier()
+    _check_size(comm)
+    return comm
 
 
-def check_size(world: Any) -> None:
+def _check_size(comm: Any) -> None:
     """Raise `JobError` unless MPI sees the ranks that were started.
 
     A launcher that MPI does not understand makes k worlds of one rank, all of which end well.
     """
     meant = next((os.environ[name] for name in MEANT if os.environ.get(name)), None)
-    if meant is not None and world.size != int(meant):
+    if meant is not None and comm.size != int(meant):
         raise JobError(
-            f"{meant} ranks were started and MPI sees {world.size}",
+            f"{meant} ranks were started and MPI sees {comm.size}",
             hint="the launcher and the MPI library do not speak the same language: srun needs --mpi=pmi2 for MPICH",
         )
 

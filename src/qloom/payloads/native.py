@@ -31,7 +31,7 @@ def read_native(body: Any) -> dict[str, Any]:
 
 
 def native_work(body: dict[str, Any]) -> tuple[int, int] | None:
-    """Circuits and shots of a payload of kind `qrmi`, as the vendor will read them; None if that cannot be told.
+    """Circuits and shots of a payload of kind `qrmi`, as the vendor will read them; None if that is not known.
 
     The shots of the payload do not reach the vendor with such a payload, so they say nothing about its length.
     """

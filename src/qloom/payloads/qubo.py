@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from qloom.errors import PayloadError
-from qloom.model import Sample
 
 HINT = 'a QUBO is {"linear": [[variable, bias], ...], "quadratic": [[u, v, bias], ...], "offset": 0.0}'
 
@@ -81,15 +80,6 @@ def numbered(body: Mapping[str, Any]) -> dict[str, Any]:
         "quadratic": [[number[u], number[v], bias] for u, v, bias in body["quadratic"]],
         "offset": body["offset"],
     }
-
-
-def best_sample(body: Mapping[str, Any], answer: Mapping[str, Any]) -> Sample:
-    """The best sample of an answer to the numbered QUBO, with a program's labels."""
-    values = (int(value) for _, value in answer["values"])
-    return Sample(
-        {variable: value for (variable, _), value in zip(body["linear"], values, strict=True)},
-        float(answer["energy"]),
-    )
 
 
 def _from_dimod(body: Mapping[str, Any]) -> Qubo:

@@ -1,6 +1,6 @@
 """The statements of an OpenQASM 3 text: what each declares, and how many operations it stands for.
 
-All statements of the language are told apart. Qubits, bits and operations are counted, with loops and definitions of
+All statements of the language are recognised. Qubits, bits and operations are counted, with loops and definitions of
 gates written out. What cannot be counted beforehand (a register whose size is not a constant, a loop over what is not
 known) is refused, and so is what reaches outside the text (`include` of files, `extern`, `defcal`).
 """
@@ -8,9 +8,9 @@ known) is refused, and so is what reaches outside the text (`include` of files, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from qloom.errors import PayloadError
+from qloom.payloads.circuit_use import Circuit, Operand
 from qloom.payloads.tokens import LARGEST, Tokens, constant
 
 HINT = 'OpenQASM 3 text: OPENQASM 3.0; include "stdgates.inc"; qubit[2] q; ...'
@@ -20,22 +20,6 @@ GATES = ("p", "x", "y", "z", "h", "s", "sdg", "t", "tdg", "sx", "rx", "ry", "rz"
 MOST_CONTROLS = 1000
 TYPES = ("int", "uint", "float", "angle", "bool", "complex", "array", "output")
 KNOWN = {"pi": math.pi, "π": math.pi, "tau": math.tau, "τ": math.tau, "euler": math.e, "ℇ": math.e}
-
-
-@dataclass
-class Circuit:
-    """What was found in one text."""
-
-    qubits: int = 0
-    bits: int = 0
-    operations: int = 0
-    physical: int = 0  # $0, $1, ...: one more than the highest
-    measured: bool = False
-
-    @property
-    def size(self) -> int:
-        """Qubits in all registers, or physical ones."""
-        return max(self.qubits, self.physical)
 
 
 class CircuitReader:
@@ -48,6 +32,9 @@ class CircuitReader:
         self._functions: dict[str, int] = {}
         self._constants: dict[str, int | float] = dict(KNOWN)
         self._scopes: list[dict[str, tuple[str, int]]] = [{}]  # name -> what it is, and its size
+        self._first: dict[str, int] = {}  # register -> the number of its first qubit
+        self._in_definition = 0  # what is done there is done to whatever a call names
+        self._place: Operand = None  # of the operand that was read last
 
     def read(self) -> Circuit:
         """All of it; raises `PayloadError` with the line."""
@@ -80,6 +67,8 @@ class CircuitReader:
                 return self._register()
             case "const":
                 return self._constant()
+            case "input":
+                return self._input()
             case "gate" | "def":
                 return self._definition()
             case "let":
@@ -131,9 +120,12 @@ class CircuitReader:
                 raise tokens.error("qubits can only be declared outside of blocks")
             if name in self._scopes[0]:
                 raise tokens.error(f"{name} is declared twice")
+            self._first[name] = self._found.qubits
             self._found.qubits = _most(self._found.qubits + (number or 1))
         else:
             self._found.bits = _most(self._found.bits + (number or 1))
+            if len(self._scopes) == 1:
+                self._found.registers.append((name, number or 1))
         self._scopes[-1][name] = (kind, number or 1)
         return self._skip(";")
 
@@ -175,6 +167,25 @@ class CircuitReader:
         self._scopes[-1][name] = ("value", 1)
         return count
 
+    def _input(self) -> int:
+        """A parameter, whose values come with the text."""
+        tokens = self._tokens
+        tokens.take()
+        if tokens.next != "float":
+            raise tokens.error(f"an input must be a float, not {tokens.next[:20]!r}", hint="input float[64] theta;")
+        tokens.take()
+        if tokens.next == "[":
+            self._bracket()
+        name = tokens.name()
+        if len(self._scopes) > 1:
+            raise tokens.error("inputs can only be declared outside of blocks")
+        if self._known(name) is not None:
+            raise tokens.error(f"{name} is declared twice")
+        tokens.expect(";")
+        self._found.inputs.append(name)
+        self._scopes[-1][name] = ("value", 1)
+        return 0
+
     def _variable(self) -> int:
         """A classical variable; it may hide a constant of the same name."""
         tokens = self._tokens
@@ -208,7 +219,9 @@ class CircuitReader:
         known.pop(name, None)
         hidden = {one: self._constants.pop(one) for one in scope if one in self._constants}
         self._scopes.append(scope)
+        self._in_definition += 1
         known[name] = self._body()
+        self._in_definition -= 1
         self._scopes.pop()
         self._constants |= hidden
         return 0
@@ -300,14 +313,16 @@ class CircuitReader:
         if tokens.next == ";":
             tokens.take()
             return 1
-        width = self._operands()
+        width, places = self._operands()
+        if word != "barrier":
+            self._touch(places)
         return 1 if word == "barrier" else width
 
     # Gates
 
     def _call(self) -> int:
         tokens = self._tokens
-        times = 1
+        times, modifiers = 1, tokens.at
         while tokens.next in ("ctrl", "negctrl", "inv", "pow"):
             times = _most(times * self._modifier())
         begin = tokens.at
@@ -325,7 +340,11 @@ class CircuitReader:
             if following == ";":
                 tokens.take()
                 return times
-            return _most(times * max(cost, 1) * self._operands())
+            widest, places = self._operands()
+            self._touch(places)
+            if not self._in_definition:
+                self._found.call(name if modifiers == begin else f"modified {name}", places)
+            return _most(times * max(cost, 1) * widest)
         if self._known(name) is None and name not in self._functions:
             raise tokens.error(f"there is no gate {name!r}", begin, hint="define it: gate name q { ... }")
         tokens.at = begin
@@ -346,34 +365,48 @@ class CircuitReader:
             raise tokens.error(f"a gate has at most {MOST_CONTROLS} controls")
         return 1
 
-    def _operands(self) -> int:
+    def _operands(self) -> tuple[int, list[Operand]]:
         """Operands up to the semicolon; the widest says how often a gate is applied."""
-        widest = self._operand()
+        widest, places = self._operand(), [self._place]
         while self._tokens.next == ",":
             self._tokens.take()
             widest = max(widest, self._operand())
+            places.append(self._place)
         self._tokens.expect(";")
-        return widest
+        return widest, places
+
+    def _touch(self, places: list[Operand]) -> None:
+        if not self._in_definition:
+            for place in places:
+                self._found.touch(place)
 
     def _operand(self) -> int:
         tokens = self._tokens
         name = tokens.take()
         if name[0] == "$":
-            self._found.physical = max(self._found.physical, min(int(name[1:20]), LARGEST) + 1)
+            number = min(int(name[1:20]), LARGEST)
+            self._found.physical = max(self._found.physical, number + 1)
+            self._place = range(number, number + 1)
             return 1
         known = self._known(name)
         if known is None:
             raise tokens.error(f"there is no qubit {name[:20]!r}", tokens.at - 1)
         size = known[1]
+        first = self._first.get(name)
+        self._place = None if first is None else range(first, first + size)
         while tokens.next == "[":
             self._in_range(name, size)
             inside = self._bracket()
+            index = constant(inside, self._constants)
+            whole, self._place = self._place, None
             if inside[:1] == ["{"]:
                 size = inside.count(",") + 1
             elif ":" in inside:
                 size = min(size, self._range(inside) or size)
             else:
                 size = 1
+                if whole is not None and isinstance(index, int) and -len(whole) <= index < len(whole):
+                    self._place = range(whole[index], whole[index] + 1)
         return size
 
     def _known(self, name: str) -> tuple[str, int] | None:
@@ -403,6 +436,7 @@ class CircuitReader:
             if token == "measure":  # noqa: S105
                 self._found.measured = True
                 count += self._operand()
+                self._touch([self._place])
             elif token[0] == "$":
                 self._found.physical = max(self._found.physical, min(int(token[1:20]), LARGEST) + 1)
             elif tokens.next == "[" and (known := self._known(token)) is not None and known[0] != "value":

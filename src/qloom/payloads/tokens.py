@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 
 from qloom.errors import PayloadError
 
-OUTSIDE = frozenset(
-    ("extern", "defcal", "defcalgrammar", "cal", "pragma", "input", "duration", "stretch", "box", "OPENQASM")
-)
+OUTSIDE = frozenset(("extern", "defcal", "defcalgrammar", "cal", "pragma", "duration", "stretch", "box", "OPENQASM"))
 DEEPEST = 64  # levels of brackets and blocks: recursive readers fail at some hundreds
 LARGEST = 10**18  # of a whole number; what is counted stops there too
 CLOSES = {")": "(", "]": "[", "}": "{"}

@@ -13,8 +13,9 @@ from typing import Any
 
 from qloom.errors import PayloadError, QloomError
 from qloom.model import JsonText, Payload, PayloadFacts, json_text
+from qloom.payloads.circuits import read_entries
 from qloom.payloads.native import native_work, read_native
-from qloom.payloads.openqasm3 import Circuit, circuits, read_circuit, shape
+from qloom.payloads.openqasm3 import Circuit, check_rows, read_circuit, shape
 from qloom.payloads.pulser import duration_ns, local_part, read_sequence, register_key
 from qloom.payloads.qubo import read_qubo
 
@@ -34,8 +35,17 @@ def head_of(payload: Payload) -> dict[str, Any]:
 
 def payload_under(head: dict[str, Any], body: str) -> Payload:
     """The payload of a head and the text of its body."""
-    facts = PayloadFacts(**head["facts"])
+    facts = _facts_from(head["facts"])
     return Payload(head["kind"], JsonText(body), head["shots"], head["seconds"], options=head["options"], facts=facts)
+
+
+def _facts_from(values: dict[str, Any]) -> PayloadFacts:
+    """JSON has lists for tuples."""
+    parts: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list | tuple) else value for name, value in values.items()
+    }
+    parts["pairs"] = tuple((int(u), int(v)) for u, v in parts.get("pairs", ()))
+    return PayloadFacts(**parts)
 
 
 def facts_of(payload: Payload) -> PayloadFacts:
@@ -76,18 +86,24 @@ def _qubo(body: Any) -> PayloadFacts:
 
 
 def _openqasm3(body: Any) -> PayloadFacts:
-    texts = circuits(body)
+    entries = read_entries(body)
     read: dict[str, Circuit] = {}
-    for text in texts:
-        if text not in read:
-            read[text] = read_circuit(text)
-    shapes = hashlib.sha256("-".join(shape(text) for text in texts).encode()).hexdigest()[:16]
+    for entry in entries:
+        if entry.template not in read:
+            read[entry.template] = read_circuit(entry.template)
+        check_rows(entry, read[entry.template])
+    numbers = [len(entry.rows) for entry in entries]
+    shapes = "-".join(f"{shape(entry.template)}x{number}" for entry, number in zip(entries, numbers, strict=True))
     return PayloadFacts(
         size=max(found.size for found in read.values()),
+        used=max(found.used for found in read.values()),
+        gates=tuple(dict.fromkeys(gate for found in read.values() for gate in found.gates)),
+        pairs=tuple(dict.fromkeys(pair for found in read.values() for pair in found.pairs)),
+        scattered=any(found.scattered or found.unplaced for found in read.values()),
         bits=max(found.bits for found in read.values()),
-        operations=sum(read[text].operations for text in texts),
-        circuits=len(texts),
-        set_up=f"openqasm3:{shapes}",
+        operations=sum(read[entry.template].operations * len(entry.rows) for entry in entries),
+        circuits=sum(numbers),
+        set_up=f"openqasm3:{hashlib.sha256(shapes.encode()).hexdigest()[:16]}",
     )
 
 
@@ -96,6 +112,8 @@ def _pulser(body: Any) -> PayloadFacts:
     local = local_part(sequence)
     return PayloadFacts(
         size=len(sequence["register"]),
+        used=len(sequence["register"]),
+        channels=tuple(dict.fromkeys(str(channel) for channel in sequence["channels"].values())),
         duration_ns=duration_ns(sequence),
         local=f"the sequence drives atoms one by one ({local})" if local else "",
         set_up=f"pulser:{register_key(sequence)}",

@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import typing
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from qloom.errors import InputError, closest
 from qloom.job.job import Job
 from qloom.job.program_process import run_in_process
-from qloom.job.sync import run_on_loop
+from qloom.job.sync import run_alone
 
 BUILT_IN = {"phases": "qloom.programs.phases", "clustering": "qloom.clustering.program"}
 
@@ -34,14 +35,30 @@ class Program:
         """Whether the program is a plain `def`, whose calls wait instead of being awaited."""
         return not inspect.iscoroutinefunction(self.function)
 
+    @property
+    def parameter_types(self) -> dict[str, type]:
+        """The plain types that annotations or defaults ask for; programs that check their parameters know more."""
+        if hasattr(self.function, "check_parameters"):
+            return {}
+        try:
+            hints = typing.get_type_hints(self.function)
+        except Exception:  # an annotation may be any text
+            hints = {}
+        defaults = {
+            each.name: bool
+            for each in inspect.signature(self.function).parameters.values()
+            if isinstance(each.default, bool)
+        }
+        return defaults | {name: hint for name, hint in hints.items() if hint in (bool, int, float, str)}
+
     def call(self, job: Job, parameters: dict[str, Any], *, alone: bool = True) -> Coroutine[Any, Any, Any]:
         """Start the program; one that is synchronous and not `alone` in its run gets a process."""
         if self.is_sync and alone:
-            return run_on_loop(self.function, job, **parameters)
+            return run_alone(self.function, job, **parameters)
         if self.is_sync:
             return run_in_process(self.function, job, self.files, **parameters)
         running: Coroutine[Any, Any, Any] = self.function(job, **parameters)
-        return running
+        return job.program_time.measure(running) if job.in_real_time else running
 
     def check(self, parameters: dict[str, Any]) -> None:
         """Refuse parameters that the program does not have."""
@@ -61,8 +78,8 @@ class Program:
         except TypeError as error:
             raise InputError(f"parameters of {self.source}: {error}", hint=takes) from None
         for name, value in parameters.items():
-            known_one = signature.parameters.get(name)
-            if known_one is not None and isinstance(known_one.default, bool) and not isinstance(value, bool):
+            is_truth = isinstance(signature.parameters[name].default, bool) if name in signature.parameters else False
+            if (is_truth or self.parameter_types.get(name) is bool) and not isinstance(value, bool):
                 raise InputError(f"{name} is true or false, not {value!r}", hint=f"--set {name}=true")
         check = getattr(self.function, "check_parameters", None)  # job files and built-in programs know more
         if check is not None:
@@ -114,7 +131,8 @@ def _load_file(path: Path, function: str) -> Program:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         what = "; ".join(str(error).splitlines())
-        raise InputError(f"{path} cannot be imported: {type(error).__name__}: {what}") from error
+        hint = "a program that awaits is an `async def`" if "'await' outside" in what else None
+        raise InputError(f"{path} cannot be imported: {type(error).__name__}: {what}", hint=hint) from error
     found = getattr(module, function, None)
     if not inspect.isfunction(found):
         raise InputError(f"{path} has no function `{function}(job, ...)`", hint="or name another: file.py:function")
@@ -135,7 +153,7 @@ def from_function(function: Callable[..., Any]) -> Program:
             f"expected a program, got {function!r}", hint="write `async def program(job, ...)`, or `def`"
         )
     try:
-        path = str(Path(inspect.getfile(function)).resolve())
+        path = str(Path(inspect.getfile(inspect.unwrap(function))).resolve())
     except TypeError:
         path = function.__module__
     return Program(f"{path}:{function.__name__}", function)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ async def program(
     burn: bool = False,
     speculate: bool = False,
     arrivals_s: Any = 0.0,
-    devices: Any = (),
+    devices: str | Sequence[str] = (),
     jitter: float = 0.0,
 ) -> float:
     """Repeat: tasks of `classical_s` seconds each, one quantum task, one scoring task (none if `score_s` is 0).

@@ -7,17 +7,19 @@ it is recorded, and in which order everything ends is here alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from qloom.aio import TaskScope, run_to_end
+from qloom.aio import TaskScope, finish, run_to_end
 from qloom.broker.inprocess import InProcessBroker
 from qloom.broker.port import BrokerPort
+from qloom.errors import QloomError
 from qloom.job.cluster import JobCluster
-from qloom.job.failures import program_failed
+from qloom.job.failures import program_failed, users_traceback
 from qloom.job.job import Job
 from qloom.job.qpu import JobQpu
 from qloom.journal.event import Event
@@ -29,6 +31,15 @@ from qloom.ports import Requirements, World
 from qloom.runs.plan import Plan
 from qloom.strategies import make_strategy, parse_strategy
 from qloom.views.forecast import Forecaster, learn
+
+
+class RunLimit(Protocol):
+    """Ends the jobs of a run, such as its budget."""
+
+    reached: asyncio.Future[None]  # done when they are to end
+
+    def error(self) -> QloomError:
+        """What a job that is ended fails with."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,9 @@ class Assembly:
     directory: Path | None = None  # of the run; None: it is in memory only
     output: Path | None = None  # where programs put their files
     jobs: TaskScope = field(default_factory=TaskScope)
+    limits: tuple[RunLimit, ...] = ()  # each ends the jobs before they are done
+    has_stopped: Callable[[], bool] | None = None  # whether answers of QPUs are no longer given to programs
+    may_differ: bool = False  # a program may differ from what the journal held before
 
     def looking_ahead(self, strategies: str, earlier: Callable[[], Iterable[Sequence[Event]]] = tuple) -> Assembly:
         """The same with a forecaster, if one of the strategies wants one; it learns from `earlier` runs first."""
@@ -70,6 +84,7 @@ class Assembly:
         if not is_submitted(past, name):
             recorder.record(JobSubmitted())
         memory = recall(past, name)
+        memory.may_differ = self.may_differ
         for work in [work for work, kept in memory.results.items() if not journal.results.has(kept)]:
             recorder.record(ResultMissing(work=work))  # it is run again
             memory.forget(work)
@@ -79,7 +94,7 @@ class Assembly:
             name,
             strategy,
             cluster,
-            JobQpu(self.broker, cluster, recorder),
+            JobQpu(self.broker, cluster, recorder, self.has_stopped),
             journal,
             memory,
             seed=plan.seed + number,
@@ -87,17 +102,39 @@ class Assembly:
             output_dir=_output_directory(self.output, name),
         )
         try:
-            result = await job.run(plan.program.call(job, plan.parameters, alone=plan.jobs == 1))
+            if (limit := self._reached_limit()) is not None:  # before the program has begun
+                raise limit.error()
+            result = await self._within_limits(job.run(plan.program.call(job, plan.parameters, alone=plan.jobs == 1)))
             kept = recorder.keep(result)
         except asyncio.CancelledError:
             recorder.record(JobEnded(state="interrupted"))
             raise
         except Exception as failure:
             error = program_failed(failure, name)
+            if self.directory is not None and error is not failure:
+                log_failure(self.directory / "logs" / f"{name}.log", failure)
             recorder.record(JobEnded(state="failed", error=error.as_dict()))
             raise error from failure
         recorder.record(JobEnded(state="done", result=kept), durable=True)
         return result
+
+    async def _within_limits(self, job: Coroutine[Any, Any, Any]) -> Any:
+        """Run a job, which is cancelled, and gives everything back, when a limit of its run is reached."""
+        if not self.limits:
+            return await job
+        running = self.jobs.start(job)
+        either: list[asyncio.Future[Any]] = [running, *(limit.reached for limit in self.limits)]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            is_over = running.done()
+            await finish(running, cancel=not is_over)
+        if not is_over and (limit := self._reached_limit()) is not None:
+            raise limit.error()
+        return running.result()
+
+    def _reached_limit(self) -> RunLimit | None:
+        return next((limit for limit in self.limits if limit.reached.done()), None)
 
     async def aclose(self) -> None:
         """Cancel the jobs that still run, then close the broker, then the world."""
@@ -128,6 +165,14 @@ async def assemble(
         yield assembly
     finally:
         await run_to_end(assembly.aclose())
+
+
+def log_failure(log: Path, failure: BaseException) -> None:
+    """Add the traceback of what a program raised to its log; a full disk must not hide the failure itself."""
+    with contextlib.suppress(OSError):
+        log.parent.mkdir(mode=0o700, exist_ok=True)
+        with log.open("a") as file:
+            file.write(users_traceback(failure))
 
 
 def _output_directory(output: Path | None, job: str) -> Path | None:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from qloom.errors import InputError, JournalError
 from qloom.journal import home
 from qloom.journal.event import Event
-from qloom.journal.events import RunStarted
+from qloom.journal.events import Resumed, RunStarted
 from qloom.journal.file import VERSION, start_of
 from qloom.journal.queries import require_jobs
 from qloom.plugins import Registry
 from qloom.programs.load import Program, load_program
+from qloom.runs.recalibration import USUAL_ACTION, require_action
 from qloom.site import Site, site_from
 from qloom.strategies import choose
 from qloom.version import __version__
@@ -37,7 +38,9 @@ class Plan:
     jobs: int = 1
     seed: int = 0
     profile: str | None = None  # a run whose durations and results virtual time takes
-    engine: str | None = None  # who runs the steps of the workflow strategy instead of qloom itself: streamflow
+    engine: str | None = None  # what runs the steps of the workflow strategy instead of qloom itself: streamflow
+    most_qpu_s: float | None = None  # the budget of the run: it ends when it has held so many QPU-seconds
+    on_recalibration: str = USUAL_ACTION  # if a device is recalibrated between two answers of the run
     advice: dict[str, Any] | None = None  # why this strategy was chosen, if qloom chose it
 
     def __post_init__(self) -> None:
@@ -53,11 +56,18 @@ class Plan:
             ENGINES.choose(self.engine, also=", or none")
         if self.jobs < 1:
             raise InputError(f"--jobs must be at least 1, not {self.jobs}")
+        if self.most_qpu_s is not None and not 0 < self.most_qpu_s < float("inf"):
+            raise InputError(f"a budget is a number of QPU-seconds, not {self.most_qpu_s}", hint="--most-qpu-s 60")
+        require_action(self.on_recalibration)
+        if self.engine is not None and self.on_recalibration == "stop":
+            raise InputError(
+                f"a run of {self.engine} cannot be stopped at a recalibration", hint="leave out --engine"
+            )
         if self.profile is not None and self.world != "virtual":
             raise InputError("a profile is only of use in virtual time", hint="--world virtual")
         if self.site.broker is not None and not world_entry(self.world).real_time:
             raise InputError(
-                f"the {self.world} world has QPUs of its own: a broker runs in real time", hint="leave out --broker"
+                f"the {self.world} world has its own QPUs: a broker runs in real time", hint="leave out --broker"
             )
         self.program.check(self.parameters)
 
@@ -73,7 +83,7 @@ class Plan:
     def broker(self) -> str | None:
         """Where a broker has the QPUs: as the site says, or on Slurm $QLOOM_BROKER, which a TaskProlog sets there.
 
-        The latter only if the site has no QPUs of its own.
+        The latter only if the site names no QPUs.
         """
         on_slurm = self.world == "slurm" or (self.world == "local" and "SLURM_JOB_ID" in os.environ)
         around = os.environ.get("QLOOM_BROKER") if on_slurm and self.site.qpus == Site().qpus else None
@@ -96,6 +106,8 @@ class Plan:
             profile=self.profile,
             engine=self.engine,
             advice=self.advice,
+            most_qpu_s=self.most_qpu_s,
+            on_recalibration=self.on_recalibration if self.on_recalibration != USUAL_ACTION else None,
         )
 
 
@@ -131,4 +143,12 @@ def plan_of(events: Sequence[Event], name: str) -> Plan:
         jobs=start.jobs,
         seed=start.seed,
         profile=start.profile,
+        most_qpu_s=start.most_qpu_s,
+        on_recalibration=_last_action(events),
     )
+
+
+def _last_action(events: Sequence[Event]) -> str:
+    """What the run does about a recalibration: as its user last said, so that a chain of drivers keeps to it."""
+    said = [event.on_recalibration for event in events if isinstance(event, RunStarted | Resumed)]
+    return next((action for action in reversed(said) if action is not None), USUAL_ACTION)

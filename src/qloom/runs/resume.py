@@ -1,4 +1,4 @@
-"""Going on with a run: what its journal holds is not run again."""
+"""Resuming a run: what its journal holds is not run again."""
 
 from __future__ import annotations
 
@@ -13,14 +13,37 @@ from qloom.journal.file import await_writer, ended_as, read_events, start_of
 from qloom.journal.queries import done_jobs, handed_to, require_jobs
 from qloom.journal.results import ResultStore
 from qloom.runs.plan import plan_of
+from qloom.runs.recalibration import require_action
 from qloom.runs.runner import Execution, Listener, Outcome, read_profile
 from qloom.worlds import DRIVERS, world_entry
 
+ON_DIVERGENCE = ("stop", "continue")
 HANDING_ON_S = 30.0  # how long a driver may take to end after it has submitted the next one
 
 
-def resume(name: str, *, listener: Listener | None = None, driver: str = "here") -> Outcome:
-    """Go on with a run that was killed, interrupted or failed; what its journal holds is not run again."""
+def resume(
+    name: str,
+    *,
+    listener: Listener | None = None,
+    driver: str = "here",
+    on_divergence: str = "stop",
+    on_recalibration: str | None = None,
+    most_qpu_s: float | None = None,
+) -> Outcome:
+    """Continue a run that was killed, interrupted or failed; what its journal holds is not run again.
+
+    Its program makes the calls of its journal again. Where one differs, the run stops, or with `on_divergence`
+    "continue" goes on from there; results that it asks for as before are still taken from the journal.
+    `on_recalibration` says what to do if a device was recalibrated since, or is while the run goes on: "warn", "stop"
+    or "continue"; None: as the run was begun. `most_qpu_s` is another budget of QPU-seconds, what was held before
+    included.
+    """
+    if on_divergence not in ON_DIVERGENCE:
+        raise InputError(
+            f"unknown answer to a divergence: {on_divergence!r}", hint=f"use {' or '.join(ON_DIVERGENCE)}"
+        )
+    if on_recalibration is not None:
+        require_action(on_recalibration)
     if driver not in DRIVERS:
         meant = f"{closest(driver, DRIVERS)} choose one of {', '.join(DRIVERS)}".lstrip()
         raise InputError(f"unknown driver {driver!r}", hint=meant)
@@ -31,9 +54,7 @@ def resume(name: str, *, listener: Listener | None = None, driver: str = "here")
     driver_jobs = world_entry(start_of(events).world).driver_jobs
     inside = driver_jobs.enclosing_job() if driver_jobs is not None and driver != "here" else None
     if driver == "in-job" and inside is None:
-        raise InputError(
-            "a driver in-job is a process in a Slurm job of its own", hint=f"qloom resume {directory.name}"
-        )
+        raise InputError("an in-job driver is a process of a Slurm job", hint=f"qloom resume {directory.name}")
     if inside is not None:
         await_writer(directory, HANDING_ON_S)
         events = read_events(directory)
@@ -45,11 +66,17 @@ def resume(name: str, *, listener: Listener | None = None, driver: str = "here")
             driver_jobs.require_ended(job, directory.name)
         owner.forget(directory)  # the driver lived in that job, wherever it was
     start, plan = start_of(events), plan_of(events, directory.name).with_devices()
+    if most_qpu_s is not None:
+        plan = replace(plan, most_qpu_s=most_qpu_s)
+        plan.check()
+    if on_recalibration is not None:
+        plan = replace(plan, on_recalibration=on_recalibration)
     program = plan.program
     changed = bool(program.digest) and program.digest != start.program_digest
     execution = Execution(plan, directory, listener, read_profile(plan.profile), events, driver)
+    execution.may_differ = on_divergence == "continue"
     note = ["the program's file has changed since the run began"] if changed else []
-    resumed = Resumed(program_changed=changed, engine_id=inside)
+    resumed = Resumed(program_changed=changed, engine_id=inside, on_recalibration=on_recalibration)
     outcome = execution.go(start.epoch_us or 0, events[-1].at_us, events[-1].n + 1, resumed, done)
     return replace(outcome, notes=note + outcome.notes)
 
@@ -62,7 +89,7 @@ def _done_jobs(directory: Path, events: list[Event]) -> dict[str, JobEnded]:
 
 
 def _finished(directory: Path, events: list[Event], done: dict[str, JobEnded]) -> Outcome:
-    """What came of a run that is done, as its journal has it."""
+    """The outcome of a run that is done, from its journal."""
     store = ResultStore(directory / "results")
     results = [store.load(done[f"j{number + 1}"].result or {}) for number in range(start_of(events).jobs)]
     return Outcome(directory.name, directory, results, [], events, ["this run is done: nothing to resume"])

@@ -20,14 +20,18 @@ from qloom.errors import InputError, QloomError, closest
 from qloom.journal import home
 from qloom.journal.event import Event
 from qloom.journal.events import JobEnded, Resumed, RunEnded, RunStarted
-from qloom.journal.file import Journal, ended_as, read_events
-from qloom.journal.queries import HANDED_ON, failed_tasks, was_granted_anything
+from qloom.journal.file import Journal, read_events
+from qloom.journal.history import read_history
+from qloom.journal.queries import HANDED_ON, was_granted_anything
 from qloom.journal.replay import Past, recall
 from qloom.journal.results import ResultStore
-from qloom.ports import World
 from qloom.programs.load import Program, from_function, load_program
 from qloom.runs.assembly import assemble
+from qloom.runs.budget import QpuBudget
+from qloom.runs.notes import notes_on
 from qloom.runs.plan import ENGINES, Plan
+from qloom.runs.recalibration import CalibrationWatch
+from qloom.views.accounting import account
 from qloom.worlds import RunContext, WorldEntry, WorldFactory, world_entry
 
 __all__ = ["Execution", "Listener", "Outcome", "Plan", "execute", "run"]
@@ -37,7 +41,7 @@ Listener = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run."""
+    """The results of a run."""
 
     run: str
     directory: Path | None
@@ -109,7 +113,7 @@ def _discard_if_refused(outcome: Outcome) -> Outcome:
 
 
 def json_copy(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Copy parameters through JSON (a tuple becomes a list), so that a resumed program is given the same."""
+    """Copy parameters through JSON (a tuple becomes a list), so that a resumed program gets the same ones."""
     try:
         kept: dict[str, Any] = json.loads(json.dumps(parameters))
     except (TypeError, ValueError) as error:
@@ -118,7 +122,7 @@ def json_copy(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_profile(name: str | None) -> Past | None:
-    """How long each piece of work took in an earlier run, and what came out."""
+    """The duration and the result of each piece of work of an earlier run."""
     if name is None:
         return None
     directory = home.find_run(name)
@@ -147,12 +151,13 @@ class Execution:
         self._profile = profile
         self._entry: WorldEntry = world_entry(plan.world)
         self._errors: list[QloomError] = []
+        self.may_differ = False  # a resumed program may differ from its journal
         self._driver = driver
 
     def go(
         self, began_us: int, at_us: int, number: int, first: RunStarted | Resumed, done: dict[str, JobEnded]
     ) -> Outcome:
-        """Run all jobs that are not done, and tell what came of it."""
+        """Run all jobs that are not done."""
 
         async def main(factory: WorldFactory) -> tuple[list[Any], list[Event], list[str]]:
             journal = Journal(self._directory, factory.clock, durable=self._entry.real_time, first=number)
@@ -199,6 +204,12 @@ class Execution:
                 directory=directory,
                 output=output,
             ) as assembly:
+                budget = self._budget(journal)
+                watch = CalibrationWatch(journal, plan.on_recalibration, self._past)
+                if self._past:
+                    await watch.compare(assembly.broker)
+                limits = (*((budget,) if budget is not None else ()), *((watch,) if watch.may_stop else ()))
+                assembly = replace(assembly, may_differ=self.may_differ, limits=limits, has_stopped=watch.has_stopped)
                 assembly = assembly.looking_ahead(plan.strategy, self._earlier)
                 numbers = [number for number in range(plan.jobs) if f"j{number + 1}" not in done]
                 running = [assembly.start_job(plan, number) for number in numbers]
@@ -207,10 +218,12 @@ class Execution:
                 known |= {number: self._result(end) for number, end in zip(numbers, ended, strict=True)}
                 results = [known[number] for number in range(plan.jobs)]
                 state = "failed" if self._errors else "done"
+                if budget is not None:
+                    budget.close()
         except asyncio.CancelledError:
             if world.handed_on is None:
                 raise
-            state = HANDED_ON  # another driver goes on with the run
+            state = HANDED_ON  # another driver continues the run
         finally:
             handed = world.handed_on if state == HANDED_ON else None
             engine_id, reason = (handed.engine_id, handed.reason) if handed is not None else (None, None)
@@ -218,7 +231,14 @@ class Execution:
         if state == "done":
             world.require_all_free()
         events = read_events(directory) if directory is not None else self._past + (journal.events or [])
-        return results, events, _notes(world, events)
+        return results, events, notes_on(world, events)
+
+    def _budget(self, journal: Journal) -> QpuBudget | None:
+        """The budget of the run, if it has one, less what was held before it was resumed."""
+        if self._plan.most_qpu_s is None:
+            return None
+        used_s = account(read_history(self._past)).qpu_s_held if self._past else 0.0
+        return QpuBudget(journal, self._plan.most_qpu_s, used_s)
 
     def _earlier(self) -> list[list[Event]]:
         """What strategies that look ahead learn from before this run: earlier runs of the program.
@@ -250,16 +270,6 @@ class Execution:
 
 
 def _worker_set_up(program: Program) -> dict[str, Any]:
-    """What a worker is told first: where modules are, and which one it will need."""
+    """What a worker is sent first: where modules are, and which one it will need."""
     preload = [program.function.__module__] if program.function.__module__ != "__main__" else []
     return {"path": [entry or os.getcwd() for entry in sys.path], "programs": program.files, "preload": preload}
-
-
-def _notes(world: World, events: list[Event]) -> list[str]:
-    silent = world.tasks_without_expectation
-    notes = [f"no expected_s, so no virtual time, for: {', '.join(silent)}"] if silent else []
-    failed = failed_tasks(events)
-    if failed and ended_as(events) == "done":
-        tasks = "1 task" if len(failed) == 1 else f"{len(failed)} tasks"
-        notes.append(f"{tasks} failed and the program went on; the first: {failed[0]}")
-    return notes

@@ -1,4 +1,4 @@
-"""A run whose driver lives in Slurm: in a job that it works with, in one of its own, or in each job of a chain."""
+"""A run whose driver lives in Slurm: in the job that it works with, in a separate one, or in each job of a chain."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from qloom.slurm.facts import read_facts
 from qloom.strategies import STRATEGIES, choose, parse_strategy
 from qloom.worlds import DRIVERS
 from qloom.worlds.realtime import RealClock
-from qloom.worlds.slurm.batch import BatchJob, submit_batch
+from qloom.worlds.slurm.driver_job import BatchJob, submit_batch
 
 SUBMITTED = tuple(driver for driver in DRIVERS if driver != "here")
 
 
 @dataclass(frozen=True)
 class SubmittedRun:
-    """What was given to Slurm."""
+    """A run that Slurm has accepted."""
 
     run: str
     job: str
@@ -61,7 +61,7 @@ def submit(plan: Plan, driver: str) -> SubmittedRun:
 
 
 def _prepare(plan: Plan, hand_on: Callable[[Path], str]) -> tuple[Path, str]:
-    """A new run for a driver elsewhere; `hand_on` is given its directory and says which Slurm job goes on with it."""
+    """A new run for a driver elsewhere; `hand_on` takes its directory and returns the Slurm job that continues it."""
     plan = replace(plan.with_devices(), parameters=json_copy(plan.parameters))
     directory = home.new_run()
     start, began_us = start_event(plan)

@@ -13,11 +13,11 @@ from qloom.site import Site, Slurm
 # - "end": it exits, and salloc ends the job as COMPLETED.
 # - "gone": the job has ended; it ends salloc.
 # - The end of input: the driver was killed. It cancels the job (again while the controller is down) and ends salloc.
-# It lives until the job has ended, and ends salloc with SIGKILL. A salloc that has had the SIGTERM which the driver's
-# death sends speaks to the controller inside its signal handler. If its command ended meanwhile, another thread would
-# reap it at the news of the job's end, and salloc would wait for a child that is gone, in a busy loop for ever
-# (salloc.c of 22.05: `_job_complete_handler`).
+# It lives until the job has ended, and ends salloc with SIGKILL. If it ended before, a thread of salloc could reap it
+# at the news of the job's end, and salloc would wait for a child that is gone, in a busy loop for ever (salloc.c of
+# 22.05: `_job_complete_handler`). Its first act is to end what would take a waiting request back (`salloc.WATCH`).
 HOLD = """trap '' TERM
+kill "$QLOOM_WATCH" 2>/dev/null
 echo "$SLURM_JOB_ID"
 read -r word
 [ "$word" = end ] && exit 0

@@ -1,135 +1,84 @@
-"""Slurm's own programs, called with a time limit; while the controller does not answer, they are called again."""
+"""The way of a run to the controller: its calls, no more often than the site allows, repeated until it answers.
+
+Calls go through one token bucket, as Slurm's own limit is (`rl_enable`: 30 calls, then 2 a second). When it is empty
+they take turns: what gives something back goes first, then looks and the steps of what is held, and what asks for
+more last.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import re
-import shutil
-import subprocess
+import heapq
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from enum import IntEnum
 from functools import partial
 from pathlib import Path
 
-from qloom.errors import InputError, JobError
+from qloom.errors import JobError
 from qloom.journal.event import Event, Record
 from qloom.journal.events import SlurmAnswers, SlurmSilent, SlurmThrottled
 from qloom.site import Slurm
 from qloom.slurm import completion
-from qloom.slurm.environment import client_environment
-from qloom.slurm.pace import Pace, Urgency
+from qloom.slurm.commands import GONE, Answer, call_program, controller_is_down, read_config
 from qloom.slurm.squeue import FORMAT, QueuedJob, read_jobs
 
-CALL_TIMEOUT_S = 20.0
-NO_ANSWER = 124  # the code of a call that took too long
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 15.0
-DEFAULT_BACKFILL_INTERVAL_S = 30.0
-PROGRAMS = ("salloc", "scancel", "scontrol", "sinfo", "squeue", "srun")
-# What clients say when the controller, or the way to it, is down for now.
-DOWN = (
-    "unable to contact slurm controller",
-    "zero bytes were transmitted or received",
-    "socket timed out",
-    "connection refused",
-    "connect failure",
-    "transport endpoint is not connected",
-    "slurm backup controller in standby mode",
-    "controller not responding",
-    "protocol authentication error",
-    "munge encode failed",
-    "resource temporarily unavailable",
-)
+EARLY = 1e-3  # of a call: a timer may ring a moment early
+BURST_S = 10.0  # so many seconds' worth of calls may come at once
 AWAY = ("drain", "down", "fail", "maint")  # as the states of such nodes begin
-GONE = ("invalid job id", "already completing or completed")
 _COMPLETE = (sys.executable, "-I", completion.__file__)
 _RELEASES = ("scancel", "scontrol", sys.executable)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """How a call ended and what it said."""
+class Urgency(IntEnum):
+    """Whose turn is first."""
 
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def complaint(self) -> str:
-        """The last line of its complaint, without the name of the program."""
-        lines = [line.strip() for line in self.stderr.splitlines() if line.strip() and not line.startswith("Try ")]
-        last = lines[-1] if lines else f"exit code {self.code}"
-        return last.removeprefix("allocation failure: ").rpartition("error: ")[2]
+    RELEASE = 0
+    USE = 1
+    ASK = 2
 
 
-def controller_is_down(said: str) -> bool:
-    """Whether a complaint means that the controller cannot be reached for now."""
-    return any(text in said.lower() for text in DOWN)
+class Pace:
+    """Gives turns, at most `per_s` in a second once a burst is used up; `throttled` is called the first time."""
 
+    def __init__(self, per_s: float, throttled: Callable[[], None]) -> None:
+        self._per_s = per_s
+        self._throttled: Callable[[], None] | None = throttled
+        self._most = max(1.0, per_s * BURST_S)
+        self._left = self._most
+        self._at_s: float | None = None
+        self._waiting: list[tuple[Urgency, int, asyncio.Future[None]]] = []
+        self._number = 0
+        self._timer: asyncio.TimerHandle | None = None
 
-def call_once(*words: str, timeout_s: float = CALL_TIMEOUT_S) -> Answer:
-    """One call, awaited in place: for what happens before or after a run."""
-    if shutil.which(words[0]) is None:
-        raise InputError(f"there is no Slurm on this machine: {words[0]} is not found", hint="qloom testbed up")
-    try:
-        done = subprocess.run(
-            words,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            env=client_environment(),
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
-        return _no_answer(words[0], timeout_s)
-    return Answer(done.returncode, done.stdout, done.stderr)
+    def turn(self, urgency: Urgency) -> asyncio.Future[None]:
+        """A future that is done when it is this call's turn; one that is cancelled before costs nothing."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._number += 1
+        heapq.heappush(self._waiting, (urgency, self._number, turn))
+        self._give()
+        if not turn.done() and self._throttled is not None:
+            self._throttled()
+            self._throttled = None
+        return turn
 
-
-def read_config(text: str) -> dict[str, str]:
-    """The settings in the output of `scontrol show config`."""
-    pairs = (line.partition("=") for line in text.splitlines())
-    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
-
-
-def backfill_interval_s(config: Mapping[str, str]) -> float:
-    """Seconds between two cycles of the backfill scheduler, which starts het jobs and whoever has to wait."""
-    found = re.search(r"\bbf_interval=(\d+)", config.get("SchedulerParameters", ""))
-    return DEFAULT_BACKFILL_INTERVAL_S if found is None else float(found[1])
-
-
-async def call_program(
-    *words: str,
-    timeout_s: float = CALL_TIMEOUT_S,
-    environment: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-) -> Answer:
-    """One call; a program that takes longer than `timeout_s` is killed, and its answer is that nobody answers."""
-    process = await asyncio.create_subprocess_exec(
-        *words,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=client_environment() if environment is None else environment,
-        cwd=cwd,
-        start_new_session=True,  # Ctrl-C is the caller's to handle
-    )
-    try:
-        stdout, stderr = await asyncio.wait_for(process.communicate(), timeout_s)
-    except asyncio.CancelledError:
-        process.kill()
-        await process.communicate()  # it is gone before the loop is
-        raise
-    except TimeoutError:
-        process.kill()
-        await process.communicate()
-        return _no_answer(words[0], timeout_s)
-    return Answer(process.returncode or 0, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
-
-
-def _no_answer(program: str, timeout_s: float) -> Answer:
-    return Answer(NO_ANSWER, "", f"{program}: socket timed out: no answer in {timeout_s:g} s")
+    def _give(self) -> None:
+        """Give all turns that there are, and come back for the next."""
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        passed_s = now_s - (now_s if self._at_s is None else self._at_s)
+        self._left, self._at_s = min(self._most, self._left + passed_s * self._per_s), now_s
+        while self._waiting and self._left >= 1 - EARLY:
+            *_, turn = heapq.heappop(self._waiting)
+            if not turn.done():
+                turn.set_result(None)
+                self._left -= 1
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_later((1 - self._left) / self._per_s, self._give) if self._waiting else None
 
 
 class Client:
@@ -200,7 +149,7 @@ class Client:
         """These jobs (or all of this user's), ended ones included as long as the controller remembers them."""
         chosen = ["-j", ",".join(ids)] if ids else ["--me"]
         answer = await self.call("squeue", "-h", "-t", "all", "-o", FORMAT, *chosen)
-        if answer.code != 0 and not any(text in answer.stderr.lower() for text in GONE):
+        if answer.code != 0 and not answer.says_gone:
             raise JobError(f"squeue says: {answer.complaint}")
         return read_jobs(answer.stdout)
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 from qloom.errors import InputError, QloomError
-from qloom.slurm.client import call_once, controller_is_down
+from qloom.slurm.commands import call_once, controller_is_down
 from qloom.slurm.site_config import GRES
 
 AVAILABLE = ("idle", "busy")

@@ -1,11 +1,17 @@
-"""Whose a Slurm job is: every job carries the run, and the host, boot and process of the driver that holds it."""
+"""Whose a Slurm job is: every job carries the run, and the host, boot and process of the driver that holds it.
+
+By these tags the jobs of drivers that have died are found, and given back.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, fields
 
+from qloom.errors import JobError
 from qloom.identity import Process, own_process
+from qloom.slurm.commands import call_once
+from qloom.slurm.squeue import FORMAT, QueuedJob, read_jobs
 
 PREFIX = "qloom"
 
@@ -52,3 +58,24 @@ def read_tag(comment: str) -> Tag | None:
     if first != PREFIX or not all(found.get(name) for name in names if name != "within"):
         return None
     return Tag(**{name: found.get(name, "") for name in names})
+
+
+def leaked() -> list[QueuedJob]:
+    """This user's jobs whose driver is known to have ended; never those of a live one, or of one out of sight."""
+    answer = call_once("squeue", "-h", "--me", "-o", FORMAT)
+    if answer.code != 0:
+        raise JobError(f"squeue says: {answer.complaint}", hint="scontrol ping")
+    rows = read_jobs(answer.stdout)
+    in_queue = [row.leader for row in rows]
+    live = [row for row in rows if row.state.stage != "ended"]
+    return [row for row in live if (tag := read_tag(row.comment)) is not None and tag.is_dead(in_queue)]
+
+
+def reap() -> list[QueuedJob]:
+    """Cancel them; returns what was cancelled."""
+    rows = leaked()
+    if rows:
+        answer = call_once("scancel", *dict.fromkeys(row.leader for row in rows))
+        if answer.code != 0:
+            raise JobError(f"scancel says: {answer.complaint}")
+    return rows

@@ -96,7 +96,28 @@ async def results(runs: list[asyncio.Future[Any]]) -> list[Any]:
     if len(runs) == 1:
         return [await runs[0]]
     try:
-        return await asyncio.gather(*runs)
+        if (failed := await _all_done(runs)) is not None:
+            failed.result()  # raises
+        return [run.result() for run in runs]
     finally:
         for run in runs:
             run.cancel()
+
+
+def _all_done(runs: list[asyncio.Future[Any]]) -> asyncio.Future[asyncio.Future[Any] | None]:
+    """Wait until all of these are done, or one has failed or was cancelled: then that one is the result."""
+    waiter: asyncio.Future[asyncio.Future[Any] | None] = asyncio.get_running_loop().create_future()
+    left = len(runs)
+
+    def ended(run: asyncio.Future[Any]) -> None:
+        nonlocal left
+        left -= 1
+        failed = run.cancelled() or run.exception() is not None
+        if (failed or not left) and not waiter.done():
+            waiter.set_result(run if failed else None)
+
+    for run in runs:
+        run.add_done_callback(ended)
+    if not runs:
+        waiter.set_result(None)
+    return waiter

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from qloom.aio import finish
+from qloom.aio import TaskScope, finish
 from qloom.model import Need, QpuHold, Work
 from qloom.ports import Allocation, Requirements
 from qloom.strategies.base import Holding, Strategy, spread
@@ -39,6 +39,7 @@ class Split(Strategy[SplitOptions]):
         self.subjob: Allocation | None = None
         self._block = Need(nodes=self.nodes, qpu=self.qpu_hold)
         self._next: asyncio.Task[Allocation | None] | None = None  # in line, behind the current one
+        self._asking = TaskScope()
         self._chaining = asyncio.Lock()
 
     async def classical(self, tasks: Sequence[Work]) -> list[Any]:
@@ -73,7 +74,7 @@ class Split(Strategy[SplitOptions]):
 
     def _look_ahead(self, subjob: Allocation) -> None:
         if self.options.lookahead:
-            self._next = asyncio.ensure_future(self.cluster.allocate(self._block, after=subjob))
+            self._next = self._asking.start(self.cluster.allocate(self._block, after=subjob))
 
     async def _begin_next(self) -> Allocation:
         """The sub-job that stands in line, or a new one: what could not be asked for ahead of time may be by now."""

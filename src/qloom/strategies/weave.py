@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from qloom.aio import TaskScope
 from qloom.model import Need, QpuHold, Work
 from qloom.ports import PATIENCE_S, Requirements
 from qloom.strategies.base import Holding, Strategy, results
@@ -52,6 +53,7 @@ class Weave(Strategy[WeaveOptions]):
     def __init__(self, required: Requirements) -> None:
         super().__init__(required)
         options = self.options
+        self._tasks = TaskScope()
         self._expected = Expected(required.forecast, options.confidence, options.skew)
         self._order = PhaseOrder(self._expected)
         self._leases = Leases(
@@ -87,7 +89,7 @@ class Weave(Strategy[WeaveOptions]):
     @asynccontextmanager
     async def quantum(self) -> AsyncIterator[None]:
         """A share of the QPU, and no node but for other work; those of the next phase are asked for in time."""
-        early = asyncio.ensure_future(self._ask_early())
+        early = self._tasks.spawn(self._ask_early())
         self._order.quantum_begins()
         try:
             with self._spare.in_quantum():

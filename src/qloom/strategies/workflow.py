@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
+from qloom.aio import TaskScope
 from qloom.model import Need, QpuHold, Work
 from qloom.ports import PATIENCE_S, Requirements
 from qloom.strategies.base import Holding, Strategy, results, spread
 from qloom.strategies.options import Options
-
-T = TypeVar("T")
 
 
 class Room:
@@ -58,7 +57,7 @@ class Workflow(Strategy[WorkflowOptions]):
 
     def __init__(self, required: Requirements) -> None:
         super().__init__(required)
-        self._steps: dict[asyncio.Task[Any], None] = {}  # under way
+        self._steps = TaskScope(on_failure=lambda failure: None)  # a spare step may fail in silence
         self._spare_in_line: dict[asyncio.Task[Any], list[str]] = {}  # spare steps without nodes -> ids of work
 
     @property
@@ -72,25 +71,13 @@ class Workflow(Strategy[WorkflowOptions]):
             if any(work.id in ids for work in tasks):
                 spare.cancel()  # it did not begin in time
         room = Room(self.nodes)
-        steps = await results([self._begin(self._step(part, room)) for part in self._parts(tasks)])
+        steps = await results([self._steps.spawn(self._step(part, room)) for part in self._parts(tasks)])
         return [result for step in steps for result in step]
 
     def _parts(self, tasks: Sequence[Work]) -> list[Sequence[Work]]:
         if self.options.per_task:
             return [[work] for work in tasks]
         return [tasks] if tasks else []
-
-    def _begin(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        step = asyncio.ensure_future(coroutine)
-        self._steps[step] = None
-        step.add_done_callback(self._ended)
-        return step
-
-    def _ended(self, step: asyncio.Task[Any]) -> None:
-        del self._steps[step]
-        self._spare_in_line.pop(step, None)
-        if not step.cancelled():
-            step.exception()  # a spare step may fail in silence
 
     def _need(self, tasks: Sequence[Work]) -> Need:
         return Need(nodes=max(min(self.nodes, self.options.phase_nodes), self.nodes_for(tasks)))
@@ -116,8 +103,9 @@ class Workflow(Strategy[WorkflowOptions]):
             return await super().speculate(tasks)
         room = Room(self.nodes)
         for part in self._parts(tasks):
-            step = self._begin(self._spare_step(part, room))
+            step = self._steps.spawn(self._spare_step(part, room))
             self._spare_in_line[step] = [work.id for work in part]
+            step.add_done_callback(lambda step: self._spare_in_line.pop(step, None))
         return None
 
     async def _spare_step(self, tasks: Sequence[Work], room: Room) -> None:
@@ -135,7 +123,4 @@ class Workflow(Strategy[WorkflowOptions]):
 
     async def end(self) -> None:
         """Give everything back, and spare work up that nobody asked for."""
-        steps = list(self._steps)
-        for step in steps:
-            step.cancel()
-        await asyncio.gather(*steps, return_exceptions=True)
+        await self._steps.aclose()

@@ -8,30 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from qloom.aio import TaskScope
 from qloom.broker.port import BrokerPort, Session
+from qloom.device import Description
 from qloom.errors import InputError, JobError, QloomError
 from qloom.export.flow import COMPUTE, ONE_NODE, QUANTUM
 from qloom.export.folder import write_cwl
-from qloom.export.load import flow_of
 from qloom.export.places import USUAL, Places
+from qloom.export.programs import flow_of
 from qloom.export.records import FOLDER, OUTPUT
 from qloom.journal import home
 from qloom.journal.events import JobEnded, JobSubmitted, RunEnded
 from qloom.journal.file import Journal, Recorder, ReplayedClock, read_events
-from qloom.model import QpuHold, QuantumWork, Task, Work
+from qloom.model import Payload, QpuHold, QuantumWork, Task, Work
 from qloom.ports import Clock, Lease, Ran, Request, World
 from qloom.runs.assembly import Assembly
 from qloom.runs.runner import Listener, Outcome, Plan
 from qloom.site import Site
 from qloom.slurm.arguments import gres_of
-from qloom.streamflow.environment import find_streamflow, step_environment
-from qloom.streamflow.process import run_streamflow, write_own_crate
+from qloom.streamflow.process import find_streamflow, run_streamflow, step_environment, write_own_crate
 from qloom.streamflow.translate import Translator
 from qloom.worlds import world_entry
 
@@ -101,11 +102,11 @@ class _StreamFlowRun:
         self._listener = listener
 
     async def go(self, clock: Clock) -> Outcome:
-        """Run all jobs, and tell what came of it."""
+        """Run all jobs; returns their results."""
         epoch_us = time.time_ns() // 1000 - clock.now_us()
         start = self._plan.as_event().in_real_time(epoch_us)
-        told = ReplayedClock(epoch_us)
-        journal = Journal(self._directory, told)
+        replayed = ReplayedClock(epoch_us)
+        journal = Journal(self._directory, replayed)
         if self._listener is not None:
             journal.listeners.append(self._listener)
         results: list[Any] = []
@@ -113,21 +114,21 @@ class _StreamFlowRun:
         state = "interrupted"
         try:
             journal.record(start, durable=True)
-            runs = [self._job(number, journal, told) for number in range(self._plan.jobs)]
+            runs = [self._job(number, journal, replayed) for number in range(self._plan.jobs)]
             for ended in await _all(runs):
                 results.append(None if isinstance(ended, QloomError) else ended)
                 errors += [ended] if isinstance(ended, QloomError) else []
             state = "failed" if errors else "done"
         finally:
-            told.set(time.time_ns() // 1000)
+            replayed.set(time.time_ns() // 1000)
             journal.record(RunEnded(state=state), durable=True)
             journal.close()
         return Outcome(self._directory.name, self._directory, results, errors, read_events(self._directory))
 
-    async def _job(self, number: int, journal: Journal, told: ReplayedClock) -> Any:
+    async def _job(self, number: int, journal: Journal, replayed: ReplayedClock) -> Any:
         name = f"j{number + 1}"
         recorder = journal.recorder(name)
-        told.set(time.time_ns() // 1000)
+        replayed.set(time.time_ns() // 1000)
         recorder.record(JobSubmitted())
         folder = self._directory / "streamflow" / name
         places = places_of(self._plan.site, self._plan.world, folder)
@@ -140,7 +141,7 @@ class _StreamFlowRun:
         shares = 1 if self._plan.world == "slurm" else device.shares if device else 1
         usual = device.name if device else "qpu"
         log = folder / "steps.jsonl"
-        translator = Translator(flow, records, log, recorder, journal.results, told, usual, shares)
+        translator = Translator(flow, records, log, recorder, journal.results, replayed, usual, shares)
         given = {FOLDER: str(records), OUTPUT: str((self._directory / "output" / name).resolve())}
         command = [str(self._streamflow), "run", "--name", name, "--outdir", "results", "streamflow.yml"]
         try:
@@ -149,14 +150,14 @@ class _StreamFlowRun:
         except (asyncio.CancelledError, JobError) as error:
             translator.look()
             translator.write()
-            told.set(time.time_ns() // 1000)
+            replayed.set(time.time_ns() // 1000)
             state = "failed" if isinstance(error, JobError) else "interrupted"
             failure = error.as_dict() if isinstance(error, JobError) else None
             recorder.record(JobEnded(state=state, error=failure))
             if isinstance(error, JobError):
                 error.job = name
             raise
-        told.set(time.time_ns() // 1000)
+        replayed.set(time.time_ns() // 1000)
         result = await self._replayed(number, journal)
         await write_own_crate(self._streamflow, folder, name, step_environment())
         return result
@@ -220,7 +221,23 @@ class _Replayed(World):
 class _ReplayedQpus(BrokerPort):
     """A broker that runs nothing either."""
 
-    def choose(self, name: str | None, variables: int = 0) -> str:
+    def choose(self, payload: Payload | None = None) -> str:
+        """There is no device."""
+        raise _something_else()
+
+    def describe(self, name: str) -> Description:
+        """There is no device."""
+        raise _something_else()
+
+    def takes(self, name: str, payload: Payload) -> bool:
+        """There is no device."""
+        raise _something_else()
+
+    def is_up(self, name: str) -> bool:
+        """There is no device."""
+        raise _something_else()
+
+    def returns(self, name: str) -> bool:
         """There is no device."""
         raise _something_else()
 
@@ -247,15 +264,13 @@ def _something_else() -> JobError:
     )
 
 
-async def _all(runs: list[Any]) -> list[Any]:
+async def _all(runs: list[Coroutine[Any, Any, Any]]) -> list[Any]:
     """The results of all jobs, or their errors; if we are cancelled, so are they."""
-    started = [asyncio.ensure_future(run) for run in runs]
+    scope = TaskScope()
     try:
-        ended = await asyncio.gather(*started, return_exceptions=True)
+        ended = await asyncio.gather(*(scope.start(run) for run in runs), return_exceptions=True)
     finally:
-        for run in started:
-            run.cancel()
-        await asyncio.gather(*started, return_exceptions=True)
+        await scope.aclose()
     for result in ended:
         if isinstance(result, BaseException) and not isinstance(result, QloomError):
             raise result

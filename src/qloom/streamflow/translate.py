@@ -36,7 +36,7 @@ from qloom.model import QpuHold
 from qloom.slurm.squeue import expand_hostlist
 
 Note = dict[str, Any]
-Told = tuple[int, int, Event]  # when, a rank among events of the same instant, the event
+TimedEvent = tuple[int, int, Event]  # when, a rank among events of the same instant, the event
 
 
 @dataclass
@@ -134,7 +134,7 @@ class Translator:
         kept = self._results.keep(read_answer(Path(note["result"]), sent))
         return Record(step, payload_key(sent), _name_of(step), note["at_us"], note["at_us"], kept)
 
-    def _events(self, step: _Step) -> list[Told]:
+    def _events(self, step: _Step) -> list[TimedEvent]:
         """What a step did."""
         first, last = step.notes[0], step.notes[-1]
         ended_us = last["at_us"]
@@ -147,7 +147,7 @@ class Translator:
         )
         nodes = list(dict.fromkeys(nodes))
         hold = self._hold(step) if step.device else QpuHold.TASK.value
-        events: list[Told] = []
+        events: list[TimedEvent] = []
         if not step.broker:
             count = 0 if step.device else max(1, len(nodes))
             asked = Requested(lease=step.lease, nodes=count, device=step.device, hold=hold)
@@ -164,8 +164,8 @@ class Translator:
             events.append((ended_us, 4, Released(lease=step.lease) if ran else Withdrawn(lease=step.lease)))
         return events
 
-    def _classical(self, step: _Step, began_us: int, last: Note, nodes: list[str]) -> list[Told]:
-        events: list[Told] = []
+    def _classical(self, step: _Step, began_us: int, last: Note, nodes: list[str]) -> list[TimedEvent]:
+        events: list[TimedEvent] = []
         for record in step.records:
             work = self._work(record.key)
             start_us, end_us = _within(record, began_us, last["at_us"])
@@ -179,7 +179,7 @@ class Translator:
             events.append((last["at_us"], 3, TaskEnded(work=work, state=state, error=error)))
         return events
 
-    def _quantum(self, step: _Step, began_us: int, last: Note) -> list[Told]:
+    def _quantum(self, step: _Step, began_us: int, last: Note) -> list[TimedEvent]:
         queued_us, ended_us = step.notes[0]["at_us"] if step.broker else began_us, last["at_us"]
         answer = step.records[-1] if last.get("state") == "done" and step.records else None
         if answer and not step.broker:  # a device that a step holds is busy for a part of that time

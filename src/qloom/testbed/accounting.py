@@ -15,8 +15,7 @@ from pathlib import Path
 from qloom.errors import QloomError
 from qloom.private import PrivateDirectory
 from qloom.testbed.configs import CLUSTER, user_name
-from qloom.testbed.installation import SlurmInstallation
-from qloom.testbed.settings import TestbedSettings
+from qloom.testbed.settings import SlurmInstallation, TestbedSettings
 
 ACCOUNT, OTHER_ACCOUNT = "research", "teaching"
 MAX_JOBS, MAX_SUBMIT = 32, 64  # of an account

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from qloom.aio import TaskScope
 from qloom.errors import InputError, QloomError
 from qloom.testbed import place
 from qloom.testbed.accounting import (
@@ -56,8 +57,9 @@ class TestbedSupervisor:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self.ended.set)
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
-        coming_up = asyncio.create_task(self._bring_up())
-        ending = asyncio.create_task(self.ended.wait())
+        scope = TaskScope()
+        coming_up = scope.start(self._bring_up())
+        ending = scope.start(self.ended.wait())
         try:
             await asyncio.wait({coming_up, ending}, return_when=asyncio.FIRST_COMPLETED)
             if coming_up.done():
@@ -67,9 +69,7 @@ class TestbedSupervisor:
                 await ending
                 server.close()
         finally:
-            for task in (coming_up, ending):
-                task.cancel()
-            await asyncio.gather(coming_up, ending, return_exceptions=True)
+            await scope.aclose()
             await self._bring_down()
 
     # Up

@@ -7,9 +7,9 @@ runs whole jobs there, with faults and cancellations. Nothing of qloom imports t
 
 from __future__ import annotations
 
-from qloom.testing.contracts import StrategyContract, WorldContract, private_home, registered
+from qloom.testing.contracts import StrategyContract, WorldContract
 from qloom.testing.devices import DeviceContract
-from qloom.testing.simulation import Simulation, simulate
+from qloom.testing.simulation import Simulation, private_home, registered, simulate
 from qloom.worlds.virtual.loop import VirtualClock, run_virtual
 from qloom.worlds.virtual.world import InjectedFaults
 

@@ -6,12 +6,8 @@ The functions `check_...` behind them can be called from any other runner. This 
 
 from __future__ import annotations
 
-import os
 import random
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,7 +18,6 @@ from qloom.journal.events import CandidateChosen, QuantumEnded, TaskEnded
 from qloom.journal.file import FILE_NAME, read_events
 from qloom.journal.history import read_history
 from qloom.model import QpuHold
-from qloom.plugins import Registry
 from qloom.programs.load import load_program
 from qloom.runs.plan import Plan
 from qloom.runs.runner import Outcome
@@ -31,11 +26,10 @@ from qloom.strategies import STRATEGIES, choose
 from qloom.strategies.base import Strategy
 from qloom.testing import programs
 from qloom.testing.programs import ContractProgram
-from qloom.testing.simulation import simulate
+from qloom.testing.simulation import private_home, registered, simulate
 from qloom.views.accounting import account
 from qloom.worlds import WORLDS, WorldEntry
 
-UNDER_TEST = "under-test"
 _expected: dict[str, Any] = {}
 
 
@@ -156,21 +150,6 @@ def holds_qpu_throughout(strategy: str) -> bool:
     return choose(strategy, {}, 3).throughout.qpu is not QpuHold.TASK
 
 
-@contextmanager
-def private_home() -> Iterator[Path]:
-    """A temporary QLOOM_HOME, so that no run of a test is left among the user's."""
-    before = os.environ.get("QLOOM_HOME")
-    with tempfile.TemporaryDirectory(prefix="qloom-") as directory:
-        os.environ["QLOOM_HOME"] = directory
-        try:
-            yield Path(directory)
-        finally:
-            if before is None:
-                del os.environ["QLOOM_HOME"]
-            else:
-                os.environ["QLOOM_HOME"] = before
-
-
 class StrategyContract:
     """The contract of a strategy, in virtual time. Subclass it and set `strategy` to a name or a class."""
 
@@ -256,19 +235,6 @@ class WorldContract:
         """See `check_resume_of_a_finished_run`."""
         with registered(WORLDS, self.world) as name:
             check_resume_of_a_finished_run(name)
-
-
-@contextmanager
-def registered(registry: Registry[Any], given: Any) -> Iterator[str]:
-    """A name for what is tested: as given, or while it is tested if it is not a name."""
-    if isinstance(given, str):
-        yield given
-        return
-    registry[UNDER_TEST] = given
-    try:
-        yield UNDER_TEST
-    finally:
-        del registry[UNDER_TEST]
 
 
 def _parametrise(metafunc: Any, name: str, values: Any) -> None:

@@ -38,7 +38,8 @@ class DeviceContract:
         async def main() -> None:
             device = self.make_device()
             try:
-                await asyncio.wait_for(test(device), self.limit_s)
+                async with asyncio.timeout(self.limit_s):
+                    await test(device)
             finally:
                 await device.close()
 
@@ -55,6 +56,8 @@ class DeviceContract:
             seconds = device.seconds(payload)
             _require(0 <= seconds < math.inf, f"a task takes {seconds} s")
             _require(await device.state() in STATES, f"the state is {await device.state()}")
+            now = await device.calibration()
+            _require(now is None or (isinstance(now, str) and now != ""), f"the calibration is {now!r}")
 
         self.run(test)
 
@@ -70,7 +73,7 @@ class DeviceContract:
         self.run(test)
 
     def test_a_token_starts_one_task(self) -> None:
-        """The same token gives the same id, and `find` gives it too, unless the device cannot tell."""
+        """The same token gives the same id, and `find` gives it too, unless the device does not know."""
 
         async def test(device: Device) -> None:
             payload = self.make_payload()

@@ -135,7 +135,7 @@ GOOD: list[ContractProgram] = [loop, overlap, three_at_once, block_of_five, cand
 
 
 async def all_good(job: qloom.Job, log: str = "") -> list[Any]:
-    """All of them in one job, for worlds where a job of its own for each takes long."""
+    """All of them in one job, for worlds where a separate job for each takes long."""
     return [await program(job, log) for program in GOOD]
 
 

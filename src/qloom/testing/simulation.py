@@ -1,10 +1,17 @@
-"""Whole jobs in virtual time, with faults and with cancellation at any moment; nothing may be left behind."""
+"""Where a test runs: whole jobs in virtual time, with faults and with cancellation at any moment; a private home.
+
+Nothing may be left behind, of jobs or of what is tested.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from qloom.broker.inprocess import InProcessBroker
@@ -13,6 +20,7 @@ from qloom.journal.event import Event
 from qloom.journal.events import RunStarted
 from qloom.journal.file import Journal
 from qloom.journal.results import ResultStore
+from qloom.plugins import Registry
 from qloom.runs.assembly import assemble
 from qloom.runs.plan import Plan
 from qloom.site import Site
@@ -20,11 +28,12 @@ from qloom.worlds.virtual.loop import VirtualClock, run_virtual
 from qloom.worlds.virtual.world import InjectedFaults, VirtualWorld
 
 LIMIT_S = 10_000.0  # of virtual time: whoever is not done by then waits for ever
+UNDER_TEST = "under-test"
 
 
 @dataclass
 class Simulation:
-    """What came of it: a result or an error for each job, and the journal."""
+    """The outcome: a result or an error for each job, and the journal."""
 
     outcomes: list[Any]
     events: list[Event]
@@ -54,7 +63,8 @@ def simulate(
         journal.record(RunStarted(version=1))
         async with assemble(world, journal, broker) as assembly:
             assembly = assembly.looking_ahead(",".join(plan.strategy for plan in plans))
-            runs = [assembly.start_job(plan, number) for number, plan in enumerate(plans)]
+            at_once = [replace(plan, jobs=len(plans)) for plan in plans]  # synchronous ones do not share a stack
+            runs = [assembly.start_job(plan, number) for number, plan in enumerate(at_once)]
             for number, at_s in (cancel_at_s or {}).items():
                 asyncio.get_running_loop().call_later(at_s, runs[number].cancel)
             outcomes = await asyncio.gather(*runs, return_exceptions=True)
@@ -67,3 +77,31 @@ def simulate(
         return Simulation(list(outcomes), journal.events or [], journal.results)
 
     return run_virtual(main)
+
+
+@contextmanager
+def private_home() -> Iterator[Path]:
+    """A temporary QLOOM_HOME, so that no run of a test is left among the user's."""
+    before = os.environ.get("QLOOM_HOME")
+    with tempfile.TemporaryDirectory(prefix="qloom-") as directory:
+        os.environ["QLOOM_HOME"] = directory
+        try:
+            yield Path(directory)
+        finally:
+            if before is None:
+                del os.environ["QLOOM_HOME"]
+            else:
+                os.environ["QLOOM_HOME"] = before
+
+
+@contextmanager
+def registered(registry: Registry[Any], given: Any) -> Iterator[str]:
+    """A name for what is tested: as given, or while it is tested if it is not a name."""
+    if isinstance(given, str):
+        yield given
+        return
+    registry[UNDER_TEST] = given
+    try:
+        yield UNDER_TEST
+    finally:
+        del registry[UNDER_TEST]

@@ -28,6 +28,7 @@ class Figures:
     qpu_s_busy: float = 0.0
     vqpu_s_held: float = 0.0
     spare_node_s: float = 0.0  # node-seconds of spare work, also part of node_s_busy
+    program_s: float = 0.0  # that programs computed themselves, between their calls
     bounded_slowdown: float = 1.0
     energy_j: float | None = None
 
@@ -59,6 +60,7 @@ def account(history: History, job: str | None = None) -> Figures:
         qpu_s_busy=_covered_s(executing),
         vqpu_s_held=sums_s["vqpu"],
         spare_node_s=sums_s["spare"],
+        program_s=_program_us(history, job) / 1e6,
         bounded_slowdown=max(1.0, turnaround_s / max(wall_s, BOUNDED_SLOWDOWN_S)),
     )
     result.energy_j = _energy_j(history.start.site.get("watts", {}), result)
@@ -72,6 +74,12 @@ def _waits_us(history: History, job: str | None) -> dict[str, int]:
         if job in (None, wait.job) and (charged_to := wait.charged_to) is not None:
             waits_us[charged_to] += wait.end_us - wait.begin_us
     return waits_us
+
+
+def _program_us(history: History, job: str | None) -> int:
+    """The time that programs computed themselves."""
+    stretches = history.run.trace.computations
+    return sum(stretch.end_us - stretch.begin_us for stretch in stretches if job in (None, stretch.job))
 
 
 def _covered_s(intervals: list[Interval]) -> float:

@@ -6,13 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from qloom.journal.event import Event
-from qloom.journal.events import QuantumQueued, Requested, RunEnded, SlurmThrottled
+from qloom.journal.events import QuantumQueued, Recalibrated, Requested, RunEnded, SlurmThrottled
 from qloom.journal.fold import Break, RunState, fold
 from qloom.journal.intervals import Interval
 from qloom.journal.queries import HANDED_ON, SlurmJob
 from qloom.journal.state import JobState
-from qloom.views.durations import human_s, human_us
-from qloom.views.summary import candidates_in_words, ended_in_words, where_time_went
+from qloom.views.summary import (
+    candidates_in_words,
+    ended_in_words,
+    human_s,
+    human_us,
+    recalibration_in_words,
+    where_time_went,
+)
 
 NAMED_AT_MOST = 6
 
@@ -39,6 +45,7 @@ def explain(
     if now_us is not None and (is_handed or (now.ended is None and alive is not False)):
         now.now_us = max(now.now_us, now_us)
     lines = [_headline(now), *_breaks_in_words(now.breaks), *_throttled_in_words(now.throttled)]
+    lines += [_recalibrated_in_words(event) for event in now.recalibrations]
     if is_handed and now.ended is not None:
         return lines + _handed_in_words(str(now.ended.engine_id), now.now_us - handed_us, slurm_job, run)
     if now.ended is not None:
@@ -69,9 +76,9 @@ def _headline(now: RunState) -> str:
 
 
 def _breaks_in_words(breaks: Sequence[Break]) -> list[str]:
-    told = breaks[-NAMED_AT_MOST:]
-    lines = [f"it went from driver to driver {len(breaks)} times; these are the last:"] if told != breaks else []
-    for gap in told:
+    named = breaks[-NAMED_AT_MOST:]
+    lines = [f"it went from driver to driver {len(breaks)} times; these are the last:"] if named != breaks else []
+    for gap in named:
         at, until = human_us(gap.since_us), human_us(gap.until_us)
         if gap.handed_to is not None:
             why = f" because {gap.reason}" if gap.reason is not None else ""
@@ -80,6 +87,11 @@ def _breaks_in_words(breaks: Sequence[Break]) -> list[str]:
             after = human_us(gap.until_us - gap.since_us)
             lines.append(f"it was resumed at {until}, {after} after it had stopped")
     return lines
+
+
+def _recalibrated_in_words(event: Recalibrated) -> str:
+    stopped = "; the run stopped" if event.action == "stop" else ""
+    return f"at {human_us(event.at_us)} {recalibration_in_words(event)}{stopped}"
 
 
 def _throttled_in_words(first: SlurmThrottled | None) -> list[str]:

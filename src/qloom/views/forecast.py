@@ -17,6 +17,7 @@ from qloom.journal.intervals import Trace
 from qloom.journal.state import JobState
 from qloom.ports import Clock, Forecast, Prediction
 
+MOST_NEW = 1000  # events that are noted before they are taken in
 KEPT = 15  # values of a kind: the cluster of an hour ago says little
 CALL = ""  # no task has this name: from the call for a quantum result to its return
 NEAR = 0.25
@@ -30,26 +31,30 @@ class _Values:
         self._last: deque[float] = deque(maxlen=KEPT)
         self._count = 0
         self.average = 0.0
+        self._prediction: Prediction | None = None  # None: there is none, or not since the last value
 
     def add(self, value: float) -> None:
+        self._prediction = None
         self._last.append(value)
         self._count += 1
         self.average += (value - self.average) / self._count
 
     def prediction(self) -> Prediction | None:
-        if not self._last:
-            return None
-        middle = median(self._last)
-        near = sum(abs(value - middle) <= max(NEAR_S, NEAR * middle) for value in self._last)
-        return Prediction(middle, near / (len(self._last) + 1))
+        if self._prediction is None and self._last:
+            middle = median(self._last)
+            distance = max(NEAR_S, NEAR * middle)
+            near = sum([abs(value - middle) <= distance for value in self._last])
+            self._prediction = Prediction(middle, near / (len(self._last) + 1))
+        return self._prediction
 
 
 class Forecaster:
-    """Learns from what the jobs of a run have done, event by event."""
+    """Learns from what the jobs of a run have done. Events are taken in when somebody asks, or there are many."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._run = RunState()
+        self._new: list[Event] = []  # observed, and not taken in
         self._values: dict[tuple[str, str], _Values] = {}
         self._after_quantum: Sequence[str] = ()
         self._used = 0
@@ -60,22 +65,30 @@ class Forecaster:
         """Take an earlier run in."""
         for event in events:
             self.observe(event)
+        self.catch_up()
         self._run = RunState()
 
     def observe(self, event: Event) -> None:
-        """Take one event in."""
-        run = self._run
-        run.apply(event)
+        """Note one event."""
+        self._new.append(event)
+        if len(self._new) >= MOST_NEW:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Take in what was observed."""
+        if not self._new:
+            return
+        run, events = self._run, self._new
+        self._new = []
+        for event in events:
+            run.apply(event)
         if run.after_quantum is not None:
             self._after_quantum = run.after_quantum
         self._learn(run.trace)
         run.trace.clear()
 
     def _learn(self, new: Trace) -> None:
-        """Take in what has ended with the last event."""
-        for worker in new.workers:
-            if worker.node in self._nodes:  # else it is for a lane of a QPU
-                self._add("wait", "worker", round(worker.seconds * 1e6))
+        """Take in what has ended with the last events."""
         for interval in new.busy:
             if interval.state == "done":
                 kind = "quantum" if interval.kind == "quantum" else "task"
@@ -87,6 +100,9 @@ class Forecaster:
             if wait.is_for_new_nodes and wait.outcome == "granted":
                 self._add("wait", "nodes", wait.observed_us)
                 self._nodes.update(dict.fromkeys(wait.granted_nodes))
+        for worker in new.workers:  # after the grants: a worker starts on a node that was granted
+            if worker.node in self._nodes:  # else it is for a lane of a QPU
+                self._add("wait", "worker", round(worker.seconds * 1e6))
         for offer in new.offers:
             if offer.asked_us is None:
                 self._missed += 1
@@ -99,11 +115,13 @@ class Forecaster:
 
     def predict(self, kind: str, name: str) -> Prediction | None:
         """From the last values of this kind, of whichever job."""
+        self.catch_up()
         values = self._values.get((kind, name))
         return None if values is None else values.prediction()
 
     def average_s(self, kind: str, name: str) -> float:
         """Of all values of this kind; 0 if there is none."""
+        self.catch_up()
         values = self._values.get((kind, name))
         return 0.0 if values is None else values.average
 
@@ -114,11 +132,13 @@ class Forecaster:
     @property
     def after_quantum(self) -> Sequence[str]:
         """What a job asked for when it last had a quantum result."""
+        self.catch_up()
         return self._after_quantum
 
     @property
     def spare_use(self) -> float:
         """The share of offered work that was asked for; the program is trusted until it was seen to be wrong."""
+        self.catch_up()
         return (self._used + 1) / (self._used + self._missed + 1)
 
 
@@ -145,7 +165,7 @@ class JobForecast(Forecast):
 
     def _predict(self, kind: str, name: str) -> Prediction | None:
         seen = self._learned.predict(kind, name)
-        return None if seen is None else Prediction(seen.value * self._by, seen.confidence)
+        return seen if seen is None or self._by == 1.0 else Prediction(seen.value * self._by, seen.confidence)
 
     def task_s(self, name: str) -> Prediction | None:
         """Seconds that a task of this name runs."""
@@ -164,6 +184,7 @@ class JobForecast(Forecast):
 
     def quantum_left_s(self) -> Prediction | None:
         """The latest of the tasks that are out; one that is still queued may start now."""
+        self._learned.catch_up()
         now_us = self._learned.clock.now_us()
         latest: Prediction | None = None
         out = [(task.label, task.begin_us) for task in self._job.executing.values()]

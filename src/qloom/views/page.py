@@ -13,8 +13,7 @@ from qloom.journal.history import read_history
 from qloom.journal.results import write_atomically
 from qloom.views.accounting import account
 from qloom.views.picture import picture
-from qloom.views.rows import Run
-from qloom.views.styles import INK
+from qloom.views.timeline import INK, Run
 
 Table = tuple[str, Sequence[Mapping[str, Any]]]  # what it shows, and its rows
 
@@ -29,6 +28,7 @@ HEADINGS = {  # column -> heading, unit
     "qpu_s_busy": ("QPU busy", "QPU-seconds"),
     "vqpu_s_held": ("vQPU shares held", "share-seconds"),
     "spare_node_s": ("spare work", "node-seconds"),
+    "program_s": ("the program itself", "s"),
     "bounded_slowdown": ("bounded slowdown", "times"),
     "energy_j": ("energy", "J"),
 }
@@ -141,7 +141,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _has_values(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
-    optional = name in ("energy_j", "vqpu_s_held", "spare_node_s")
+    optional = name in ("energy_j", "vqpu_s_held", "spare_node_s", "program_s")
     return any(row.get(name) is not None and (row[name] or not optional) for row in rows)
 
 

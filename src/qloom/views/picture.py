@@ -11,8 +11,20 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from qloom.errors import InputError
-from qloom.views.rows import Panel, Run, panel
-from qloom.views.styles import GREY, INK, PALETTE, STYLES, add_legend, job_entries, lines_of, looks_of, style_entries
+from qloom.views.timeline import (
+    GREY,
+    INK,
+    PALETTE,
+    STYLES,
+    Panel,
+    Run,
+    add_legend,
+    job_entries,
+    lines_of,
+    looks_of,
+    panel,
+    style_entries,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

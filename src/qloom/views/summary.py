@@ -1,14 +1,17 @@
-"""Where the time of a finished run went, job by job, in sentences with shares that add up to the whole."""
+"""Where the time of a finished run went, job by job, in sentences with shares that add up to the whole.
+
+Durations are worded here as people say them, for other views and the advisor too.
+"""
 
 from __future__ import annotations
 
+from qloom.journal.events import Recalibrated
 from qloom.journal.fold import RunState
 from qloom.journal.history import History, history_of
 from qloom.journal.state import JobState
 from qloom.views.accounting import account
-from qloom.views.durations import human_s, human_us
 
-JOBS_ONE_BY_ONE = 8  # with more, the jobs are told together
+JOBS_ONE_BY_ONE = 8  # with more, the jobs are summed up together
 
 Spans = list[tuple[int, int]]
 
@@ -16,6 +19,7 @@ Spans = list[tuple[int, int]]
 SENTENCES = {
     "executing": "had a QPU executing for {time}",
     "computing": "computed for {time}",
+    "program": "had its program compute for {time} between its calls",
     "qpu": "waited {time} for a QPU",
     "nodes": "waited {time} for nodes",
     "stopped": "stood still for {time}, killed and not yet resumed",
@@ -58,6 +62,16 @@ def ended_in_words(job: JobState) -> str:
     return f"job {job.name} is done, {took} after its submission"
 
 
+def recalibration_in_words(event: Recalibrated) -> str:
+    """What became of a device between two answers of a run, or while the run was stopped."""
+    device, was, now, first = event.device, event.was, event.now, event.first
+    if event.resumed:
+        since = f"its answers from {first} on are of calibration {was}, new ones are of {now}"
+        return f"QPU {device} was recalibrated before the run was resumed: {since}"
+    since = f"its answers from {first} on are of calibration {now}, those before of {was}"
+    return f"QPU {device} was recalibrated during the run: {since}"
+
+
 def candidates_in_words(job: JobState) -> list[str]:
     """Which implementation was chosen where there were two, and why."""
     if not job.candidates:
@@ -93,6 +107,7 @@ def _spans(history: History, job: str) -> dict[str, Spans]:
     return {
         "executing": [(i.begin_us, i.end_us) for i in own if i.kind == "quantum"],
         "computing": [(i.begin_us, i.end_us) for i in own if i.kind in ("task", "spare")],
+        "program": [(one.begin_us, one.end_us) for one in history.run.trace.computations if one.job == job],
         "nodes": [(wait.begin_us, wait.end_us) for wait in waits if wait.kind == "nodes"],
         "qpu": [(wait.begin_us, wait.end_us) for wait in waits if wait.kind == "qpu"],
         "stopped": list(history.gaps),
@@ -124,3 +139,20 @@ def _extras(history: History, job: JobState) -> list[str]:
 
 def _times(number: int) -> str:
     return "once" if number == 1 else f"{number} times"
+
+
+def human_s(seconds: float) -> str:
+    """`0.3 s`, `12.3 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    if round(seconds, 1) < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for size, unit, smaller, small_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {unit} {rest} {small_unit}" if rest else f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def human_us(microseconds: int) -> str:
+    """The same for the journal's microseconds."""
+    return human_s(max(0, microseconds) / 1e6)

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
+from qloom.errors import InputError
 from qloom.journal.event import Record
 from qloom.plugins import Registry
 
 if TYPE_CHECKING:  # workers and QPUs import what is beside this file: they start quickly
     from qloom.journal.replay import Past
     from qloom.ports import Clock, World
-    from qloom.site import Site
+    from qloom.site import Overheads, Site
 
 DRIVERS = ("here", "in-job", "beside", "chain")
 
@@ -66,6 +67,10 @@ class WorldEntry(ABC):
     def check(self, site: Site) -> None:  # noqa: B027  most worlds take any site
         """Refuse a site that this world cannot be made for, before anything is written."""
 
+    def measure(self, site: Site, *modules: str) -> Overheads:
+        """Measure what the world costs, for virtual time; `modules` are what tasks import first."""
+        raise InputError("this world cannot be measured", hint="--world local or --world slurm")
+
     @abstractmethod
     def run(self, main: Callable[[WorldFactory], Coroutine[Any, Any, T]], began_us: int, at_us: int) -> T:
         """Run `main` to its end. The run began at `began_us` of the epoch; a virtual clock starts at `at_us`."""
@@ -74,7 +79,11 @@ class WorldEntry(ABC):
 WORLDS: Registry[WorldEntry] = Registry(
     "qloom.worlds",
     "world",
-    {name: f"qloom.worlds.{name}.entry:ENTRY" for name in ("local", "virtual", "slurm")},
+    {
+        "local": "qloom.worlds.local.world:ENTRY",
+        "virtual": "qloom.worlds.virtual.entry:ENTRY",
+        "slurm": "qloom.worlds.slurm.entry:ENTRY",
+    },
     expected="an instance of qloom.worlds.WorldEntry",
     check=lambda found: isinstance(found, WorldEntry),
 )

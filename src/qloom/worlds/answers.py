@@ -1,4 +1,4 @@
-"""The QPUs of a site as emulated devices, and their answers in worlds whose time is real.
+"""The QPUs of a site as emulated devices, their answers where time is real, and what a task or a payload computes.
 
 The kind of a payload decides which solver computes its answer, so that a program gets the same one in every world. A
 command talks to the device itself: it runs in a worker process of the world, and takes as long as it takes.
@@ -8,42 +8,66 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
+import types
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from qloom.aio import TaskScope
 from qloom.device import Description
+from qloom.devices import solvers
 from qloom.devices.answers import Answers, SolverProcesses, request_of
 from qloom.devices.child import ChildDied
 from qloom.devices.emulated import EmulatedDevice
+from qloom.devices.profiles import load_profile
 from qloom.devices.solvers import SOLVERS
 from qloom.devices.technologies import technology
 from qloom.errors import QuantumFailed
-from qloom.model import CommandResult, Payload, json_text
+from qloom.model import CommandResult, Payload, Sample, Task, TaskFunction, json_text
 from qloom.payloads.adapt import program_answer, wire_body
 from qloom.ports import Clock
+from qloom.shared import Shared
 from qloom.site import Qpu
 from qloom.worlds.process import TaskRaised, WorkerDied, WorkerProcess
-from qloom.worlds.workers import exited
+from qloom.worlds.realtime import exited
 
 ANY_SIZE = 2**62  # a site that gives no size takes any problem, however many shots
 NO_LIMIT_S = 1e7
 
+_IMMUTABLE = (type(None), bool, int, float, str, bytes)
+
 
 def emulate(qpu: Qpu, clock: Clock, answers: Answers) -> EmulatedDevice:
     """A QPU of a site as a device."""
+    if qpu.profile:
+        return EmulatedDevice(_as_profile(qpu), answers, clock, outages_s=qpu.away_s, windows=qpu.calibration)
     scale = technology(qpu.technology)
     description = Description(
         qpu.name,
         qpu.technology,
         qpu.qubits or ANY_SIZE,
-        (*SOLVERS, "delay", "command"),
+        (*scale.payloads, "delay", "command"),
         scale.set_up_s,
         scale.per_shot_s,
         qpu.lanes,
         max_shots=ANY_SIZE,
+        max_used=qpu.qubits or scale.most_used,
     )
-    return EmulatedDevice(description, answers, clock, outages_s=qpu.away_s)
+    return EmulatedDevice(description, answers, clock, outages_s=qpu.away_s, windows=qpu.calibration)
+
+
+def _as_profile(qpu: Qpu) -> Description:
+    """A machine of a profile; circuits and sequences use no more of it than its emulator can hold."""
+    machine, scale = load_profile(qpu.profile), technology(qpu.technology)
+    return replace(
+        machine,
+        name=qpu.name,
+        payloads=(*machine.payloads, "delay", "command"),
+        lanes=qpu.lanes,
+        qubits=qpu.qubits or machine.qubits,
+        max_used=min(scale.most_used or machine.qubits, qpu.qubits or machine.qubits),
+    )
 
 
 class WorkerAnswers:
@@ -97,3 +121,59 @@ class WorkerAnswers:
         """See `Answers.close`."""
         await self._computing.aclose()
         await self._processes.close()
+
+
+def compute_inline(task: Task) -> Any:
+    """The result of a task, computed in this process with arguments of its own, as a worker would have them."""
+    if task.command is not None:
+        return CommandResult(0, "", "")  # commands are not run in virtual time
+    function = task.stand_in or task.function
+    if isinstance(function, TaskFunction):
+        function = function.function
+    assert function is not None  # noqa: S101  a task has a command or a function
+    if getattr(function, "__closure__", None) or isinstance(function, types.MethodType):
+        function = pickle.loads(_dumps(function))  # noqa: S301  what it holds is a worker's own, too
+    arguments = [item if type(item) in _IMMUTABLE else _own(item) for item in task.args]
+    result = function(*arguments, **_own(dict(task.kwargs))) if task.kwargs else function(*arguments)
+    return result if type(result) in _IMMUTABLE else pickle.loads(_dumps(result))  # noqa: S301
+
+
+def _own(value: Any) -> Any:
+    """A copy, so that a task cannot change what the program has; shared data arrives as itself."""
+    if type(value) in _IMMUTABLE:
+        return value
+    if isinstance(value, Shared):
+        return value.value
+    if type(value) in (list, tuple):
+        return type(value)([_own(item) for item in value])
+    if type(value) is dict:
+        return {key: _own(item) for key, item in value.items()}
+    return pickle.loads(_dumps(value))  # noqa: S301  bytes that were made one line above
+
+
+def _dumps(value: Any) -> bytes:
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception:
+        import cloudpickle
+
+        return bytes(cloudpickle.dumps(value))
+
+
+def solve(payload: Payload, seed: int) -> Any:
+    """The answer of an emulated device, computed in this process; a delay is answered by its body."""
+    if payload.kind == "delay":
+        return payload.value
+    if payload.kind == "command":
+        return CommandResult(0, "", "")
+    body = wire_body(payload)
+    if payload.kind == "qubo" and not body["linear"]:
+        return Sample({}, float(body["offset"]))
+    request = {
+        "kind": payload.kind,
+        "body": body,
+        "shots": payload.shots,
+        "seed": seed,
+        "options": payload.options,
+    }
+    return program_answer(payload, solvers.solve(SOLVERS[payload.kind], request))

@@ -1,10 +1,7 @@
 """A world as seen by a driver that lives in an allocation: a job that it works with, one beside its own, or a chain.
 
-The driver's allocation lends its nodes and its QPU to the allocations of the run; what it lacks is asked of the
-world. Such a driver holds something while it waits, so two of them could wait for each other for ever. Hence a bound:
-once a request has waited for `patience_s` while the run held nothing but spare work, the run is handed over to a job
-that asks for the whole request at once, and this driver ends. A link of a chain serves one request and never waits.
-
+The driver's allocation lends its nodes and its QPU to the allocations of the run (`lending.py`); what it lacks is
+asked of the world, for a bounded time (`handover.py`). A link of a chain serves one request and never waits.
 Nothing here knows which engine grants what, so the same rules run on Slurm and in virtual time.
 """
 
@@ -13,41 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
-from qloom.errors import JobError, QloomError
+from qloom.aio import TaskScope, report_failure
+from qloom.errors import QloomError
 from qloom.model import QpuHold, Task, Work
 from qloom.ports import HandedOn, Lease, Ran, Request, World
-from qloom.worlds.lending import Lender, Loan, in_words
+from qloom.worlds.handover import Handover, WaitingRequest, WaitingRequests
+from qloom.worlds.lending import Lender, Loan
 
 IDLE_S = 1.0  # nodes of the driver's allocation that lie idle for longer are given back, but for the driver's own
-LOOK_S = 1.0  # between two looks whether the QPU is done
-
-
-class Handover(Protocol):
-    """Gives a run to a new job of the engine."""
-
-    next_job: str | None  # what the engine calls that job, once it is submitted
-
-    async def submit(self, request: Request) -> None:
-        """Submit a job that begins with this request, once this driver has ended."""
-
-    async def withdraw(self) -> None:
-        """Cancel that job: the run has ended meanwhile."""
-
-    def end_driver(self) -> None:
-        """End this driver, for that one to start."""
-
-
-@dataclass(eq=False)
-class _WaitingRequest:
-    request: Request
-    since_us: int
-    loan: Loan = field(default_factory=Loan)  # set aside until the world has granted the rest
-    rest: Request | None = None  # what the world is asked for
-    withdrawn: bool = False
-    served: bool = False  # what the world was asked for has become free in the driver's own allocation
 
 
 class HostedWorld(World):
@@ -73,57 +46,46 @@ class HostedWorld(World):
         self._world = world
         self._lender = Lender(own, hold)
         self._own = own
-        self._handover = handover
-        self._patience_s = patience_s
         self._whole = whole or once
         self._once = once
         self._has_served = False
         self._loans: dict[str, Loan] = {}  # by lease
-        self._required: dict[str, Lease] = {}  # that were granted for required work
-        self._waiting: dict[str, _WaitingRequest] = {}  # in the order in which they came
+        self._waiting = WaitingRequests(world, handover, patience_s, once=once)
         self._growing: dict[str, Request] = {}
-        self._holds_nothing_since_us = self._idle_since_us = self.clock.now_us()
-        self._changed = asyncio.Event()
-        self._handing_over: asyncio.Task[None] | None = None
-        self._refused: QloomError | None = None  # why the run could not be handed over
-        self._reason: str | None = None
-        self._shrinking: asyncio.Task[None] | None = None
+        self._idle_since_us = self.clock.now_us()
+        self._scope = TaskScope(report_failure)
         self._is_closed = False
 
     # Asking
 
     async def grant(self, request: Request) -> Lease | None:
         """Lend what is idle, and wait in the world's line for the rest."""
-        waiting = self._waiting[request.id] = _WaitingRequest(request, self.clock.now_us())
-        cancel = self.clock.deadline(self._patience_s, self._hand_over_if_blocked)
         try:
-            lease = await self._obtain(waiting)
+            with self._waiting.wait(request) as waiting:
+                lease = await self._obtain(waiting)
         finally:
-            cancel()
-            del self._waiting[request.id]
             if waiting.served:
                 self._offer()  # what is left may serve the next one
         if lease is not None and not request.spare:  # spare work is nothing that the run waits for
-            self._required[lease.id] = lease
+            self._waiting.add(lease)
         return lease
 
-    async def _obtain(self, waiting: _WaitingRequest) -> Lease | None:
+    async def _obtain(self, waiting: WaitingRequest) -> Lease | None:
         request, lender = waiting.request, self._lender
         while not waiting.withdrawn:
-            if self._refused is not None:
-                raise self._refused
-            if self._handing_over is not None or (not request.eligible and self._must_wait_here(request)):
-                await self._changed.wait()
+            self._waiting.raise_refusal()
+            if self._waiting.is_handed_over or (not request.eligible and self._must_wait_here(request)):
+                await self._waiting.wait_for_change()
                 continue
             lends = lender.covers(request) if self._whole else True
             loan = waiting.loan = lender.lend(request) if lends and not (self._once and self._has_served) else Loan()
             rest = loan.rest(request)
             if rest is not None and self._once:  # it stands in no line: the next job will
-                await self._changed.wait()
+                await self._waiting.wait_for_change()
                 continue
             if rest is None or (await self._grant_rest(waiting, rest)) is not None:
                 return self._lease(request, loan)
-            if not waiting.served and self._handing_over is None:
+            if not waiting.served and not self._waiting.is_handed_over:
                 return None
         return None
 
@@ -131,7 +93,7 @@ class HostedWorld(World):
         """Whether no engine can keep its place in line: it comes after something in the driver's own job."""
         return self._once or (request.after is not None and request.after.id in self._loans)
 
-    async def _grant_rest(self, waiting: _WaitingRequest, rest: Request) -> Lease | None:
+    async def _grant_rest(self, waiting: WaitingRequest, rest: Request) -> Lease | None:
         """Wait in the world's line; without a grant, what was set aside is idle again."""
         waiting.rest, waiting.served = rest, False
         loan = waiting.loan
@@ -141,7 +103,7 @@ class HostedWorld(World):
             waiting.rest = None
             if loan.granted is None:
                 self._lender.take_back(loan.nodes, has_qpu=loan.has_qpu)
-            self._notify()
+            self._waiting.notify()
         waiting.request.waited_for = rest.waited_for
         return loan.granted
 
@@ -158,10 +120,7 @@ class HostedWorld(World):
         loan = self._loans.get(lease.id) if lease is not None else None
         if lease is None or loan is None:
             return await self._world.more_nodes(request)
-        if idle := self._lender.lend_nodes(request.most_nodes):
-            loan.nodes += idle
-            lease.nodes += idle
-            lease.engine_us, lease.engine_id = None, self._own.engine_id
+        if idle := self._lender.lend_more(lease, loan, request.most_nodes):
             return idle
         granted = loan.granted = loan.granted or Lease(lease.id, lease.job, [])
         asked = self._growing[request.id] = replace(request, lease=granted)
@@ -175,64 +134,8 @@ class HostedWorld(World):
 
     def withdraw(self, request: Request) -> None:
         """Leave the world's line, or the wait for what is lent."""
-        waiting = self._waiting.get(request.id)
-        if waiting is None:
+        if not self._waiting.withdraw(request):
             self._world.withdraw(self._growing.get(request.id, request))
-            return
-        waiting.withdrawn = True
-        if waiting.rest is not None:
-            self._world.withdraw(waiting.rest)
-        self._notify()
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    # Handing over
-
-    def _holds_anything(self) -> bool:
-        return any(lease.nodes or lease.device for lease in self._required.values())
-
-    def _hand_over_if_blocked(self) -> None:
-        """No request may wait for longer than its bound while the run does nothing but wait."""
-        if self._handing_over is not None or self._holds_anything() or self._is_closed:
-            return
-        if self._world.executes_quantum():
-            self.clock.deadline(LOOK_S, self._hand_over_if_blocked)
-            return
-        bound_us = self.clock.now_us() - round(self._patience_s * 1e6)
-        for waiting in self._waiting.values():
-            is_blocked = max(waiting.since_us, self._holds_nothing_since_us) <= bound_us and not waiting.served
-            is_wanted = waiting.request.eligible and not waiting.request.spare and not waiting.withdrawn
-            if is_blocked and is_wanted:
-                self._handing_over = asyncio.ensure_future(self._hand_over(waiting))
-                return
-
-    async def _hand_over(self, blocked: _WaitingRequest) -> None:
-        """Leave the line first: a site may limit how many jobs of a user stand in it."""
-        request = blocked.request
-        if not self._once:  # the next driver needs a node when it has given the QPU back
-            self._reason = f"{in_words(blocked.rest or request)} did not come in {self._patience_s:g} s"
-            request = replace(request, least_nodes=max(1, request.least_nodes), most_nodes=max(1, request.most_nodes))
-        for waiting in self._waiting.values():
-            if waiting.rest is not None:
-                self._world.withdraw(waiting.rest)
-        while any(waiting.rest is not None for waiting in self._waiting.values()):
-            await self._changed.wait()
-        if self._holds_anything() or blocked.withdrawn:  # one was granted all the same, or nobody wants it any more
-            self._handing_over = None
-            self._notify()
-            self.clock.deadline(self._patience_s, self._hand_over_if_blocked)  # for the others who wait
-            return
-        try:
-            await self._handover.submit(replace(request, lease=None, after=None))
-            if self._is_closed:
-                await self._handover.withdraw()
-            else:
-                self._handover.end_driver()
-        except Exception as error:
-            self._refused = error if isinstance(error, QloomError) else JobError(f"cannot hand the run over: {error}")
-            self._notify()
 
     @property
     def tasks_without_expectation(self) -> Sequence[str]:
@@ -242,8 +145,7 @@ class HostedWorld(World):
     @property
     def handed_on(self) -> HandedOn | None:
         """Who goes on with the run, if this driver has ended for that."""
-        next_job = self._handover.next_job
-        return None if next_job is None else HandedOn(next_job, self._reason)
+        return self._waiting.handed_on
 
     # Giving back
 
@@ -258,13 +160,8 @@ class HostedWorld(World):
         if loan.granted is not None and (theirs := [node for node in nodes if node in loan.granted.nodes]):
             giving_back.append(self._world.drop_nodes(loan.granted, theirs))
         ended_us = await _last_end_us(giving_back)
-        self._read_back(lease, loan)
+        self._lender.read_back(lease, loan)
         return ended_us
-
-    def _read_back(self, lease: Lease, loan: Loan) -> None:
-        """The world knows which nodes are still held."""
-        loan.nodes = [node for node in loan.nodes if node in self._own.nodes]
-        lease.nodes = [*loan.nodes, *(loan.granted.nodes if loan.granted else ())]
 
     async def drop_qpu(self, lease: Lease) -> int | None:
         """Give the QPU back."""
@@ -277,7 +174,7 @@ class HostedWorld(World):
                 ended_us = await self._drop_own_qpu(loan)
             else:
                 ended_us = None if loan.granted is None else await self._world.drop_qpu(loan.granted)
-        self._note_what_is_held()
+        self._note_release()
         return ended_us
 
     async def _drop_own_qpu(self, loan: Loan) -> int | None:
@@ -302,39 +199,30 @@ class HostedWorld(World):
             ended_us = await _last_end_us(giving_back)
             self._lender.take_back(loan.nodes)
             lease.nodes, lease.device, lease.shares = [], None, 0
-        was_required = self._required.pop(lease.id, None) is not None
+        was_required = self._waiting.remove(lease)
         self._offer()
         if was_required:
-            self._note_what_is_held()
+            self._note_release()
         return ended_us
 
-    def _note_what_is_held(self) -> None:
-        """From now on the wait of a run that holds nothing else counts."""
-        if not self._holds_anything():
-            self._holds_nothing_since_us = self._idle_since_us = self.clock.now_us()
-            self.clock.deadline(self._patience_s, self._hand_over_if_blocked)
+    def _note_release(self) -> None:
+        """What the driver's own allocation has counts as idle from when the run holds nothing else."""
+        if self._waiting.note_release():
+            self._idle_since_us = self.clock.now_us()
 
     def _offer(self) -> None:
         """Serve who waits from what is idle, one after the other; what serves nobody for a while is given back."""
         self._idle_since_us = self.clock.now_us()
-        for waiting in self._waiting.values():
-            if waiting.served:
-                break
-            if waiting.rest is not None and self._lender.covers(waiting.request, waiting.loan):
-                waiting.served = True
-                self._world.withdraw(waiting.rest)
-                break
-        self._notify()
+        self._waiting.serve_first(self._lender.covers)
         if self._lender.idle and len(self._own.nodes) > 1 and not self._once:
             self.clock.deadline(IDLE_S, self._shrink_if_idle)
 
     def _shrink_if_idle(self) -> None:
-        idle = [node for node in self._own.nodes[1:] if node in self._lender.idle]
         if self.clock.now_us() - self._idle_since_us < round(IDLE_S * 1e6):
             return  # some were lent meanwhile
-        if idle and not self._is_closed and (self._shrinking is None or self._shrinking.done()):
-            self._lender.idle = [node for node in self._lender.idle if node not in idle]
-            self._shrinking = asyncio.ensure_future(self._shrink(idle))
+        is_shrinking = len(self._scope) > 0
+        if not self._is_closed and not is_shrinking and (idle := self._lender.set_idle_aside()):
+            self._scope.spawn(self._shrink(idle))
 
     async def _shrink(self, nodes: list[str]) -> None:
         with suppress(QloomError):  # then they stay
@@ -352,7 +240,7 @@ class HostedWorld(World):
         try:
             return await self._world.execute(nodes, work, granted or self._own)
         finally:
-            self._read_back(lease, loan)
+            self._lender.read_back(lease, loan)
 
     def nodes_are_short(self) -> bool:
         """Whether somebody waits for nodes, other than for spare work."""
@@ -372,9 +260,7 @@ class HostedWorld(World):
 
     def who_waits(self) -> list[str]:
         """Who stands in line, or waits for the driver's own allocation, in plain words."""
-        here = [waiting.request for waiting in self._waiting.values() if waiting.rest is None]
-        waits = [f"job {request.job} waits for {in_words(request)} of its driver's own job" for request in here]
-        return [*self._world.who_waits(), *waits]
+        return [*self._world.who_waits(), *self._waiting.in_words()]
 
     def require_all_free(self) -> None:
         """After a run: whatever is still held was leaked."""
@@ -383,9 +269,8 @@ class HostedWorld(World):
     async def close(self) -> None:
         """Cancel what is left; the driver's own allocation ends with the driver."""
         self._is_closed = True
-        under_way = [task for task in (self._handing_over, self._shrinking) if task is not None]
-        if under_way:
-            await asyncio.wait(under_way)
+        await self._waiting.close()
+        await self._scope.join()
         await self._world.close()
 
 

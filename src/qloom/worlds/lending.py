@@ -55,6 +55,26 @@ class Lender:
         nodes, self.idle = self.idle[:most], self.idle[most:]
         return nodes
 
+    def lend_more(self, lease: Lease, loan: Loan, most: int) -> list[str]:
+        """Add idle nodes to what an allocation has; returns them."""
+        nodes = self.lend_nodes(most)
+        if nodes:
+            loan.nodes += nodes
+            lease.nodes += nodes
+            lease.engine_us, lease.engine_id = None, self.own.engine_id
+        return nodes
+
+    def read_back(self, lease: Lease, loan: Loan) -> None:
+        """Take over which nodes are still held, after the world has changed that."""
+        loan.nodes = [node for node in loan.nodes if node in self.own.nodes]
+        lease.nodes = [*loan.nodes, *(loan.granted.nodes if loan.granted else ())]
+
+    def set_idle_aside(self) -> list[str]:
+        """Set all idle nodes aside but for the one that the driver is on."""
+        nodes = [node for node in self.own.nodes[1:] if node in self.idle]
+        self.idle = [node for node in self.idle if node not in nodes]
+        return nodes
+
     def take_back(self, nodes: Sequence[str], *, has_qpu: bool = False) -> None:
         """What was lent and is still held is idle again."""
         self.idle = [node for node in self.own.nodes if node in self.idle or node in nodes]

@@ -43,7 +43,7 @@ class FifoLine:
         self._clock = clock
         self._tick_us = round(tick_s * 1e6)
         self._grants: dict[str, asyncio.Future[Grant | None]] = {}
-        self._next_pass: asyncio.Task[None] | None = None
+        self._pass_is_due = False  # at the next tick
 
     async def wait(self, request: Request) -> Grant | None:
         """Stand in line; None if the request is withdrawn before it is granted."""
@@ -53,8 +53,8 @@ class FifoLine:
                 return grant
         granted: asyncio.Future[Grant | None] = asyncio.get_running_loop().create_future()
         self._grants[request.id] = granted
-        self.partitions.enter(request)
-        self._schedule()
+        if self.partitions.enter(request) or self._tick_us:
+            self._schedule()
         return await granted
 
     def withdraw(self, request: Request) -> None:
@@ -65,7 +65,8 @@ class FifoLine:
 
     def give_back(self, lease: Lease, nodes: list[str], *, qpu: bool) -> None:
         """Free nodes, and perhaps the QPU, of a lease; whoever is next may have them."""
-        lease.nodes = [node for node in lease.nodes if node not in nodes]
+        gives_all = len(nodes) == len(lease.nodes)
+        lease.nodes = [] if gives_all else [node for node in lease.nodes if node not in nodes]
         if qpu and lease.device is not None:
             self.partitions.give_back(nodes, lease.device, lease.shares)
             lease.device, lease.shares = None, 0
@@ -98,11 +99,12 @@ class FifoLine:
     def _schedule(self) -> None:
         if not self._tick_us:
             self._pass()
-        elif self.partitions.waiting and (self._next_pass is None or self._next_pass.done()):
-            self._next_pass = asyncio.ensure_future(self._pass_at_tick())
+        elif self.partitions.waiting and not self._pass_is_due:
+            self._pass_is_due = True
+            self._clock.call_later((self._tick_us - self._clock.now_us() % self._tick_us) / 1e6, self._pass_at_tick)
 
-    async def _pass_at_tick(self) -> None:
-        await self._clock.sleep((self._tick_us - self._clock.now_us() % self._tick_us) / 1e6)
+    def _pass_at_tick(self) -> None:
+        self._pass_is_due = False
         self._pass()
 
     def _pass(self) -> None:

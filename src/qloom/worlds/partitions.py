@@ -48,11 +48,15 @@ class Partitions:
         lines = [*self._lines.values(), self._dependent]
         return [request for _, request in sorted((entry for line in lines for entry in line.values()), key=_arrival)]
 
-    def enter(self, request: Request) -> None:
-        """Stand in line, or keep a place in it until the request is eligible."""
+    def enter(self, request: Request) -> bool:
+        """Stand in line, or keep a place in it until the request is eligible; whether it may be granted by a pass.
+
+        It may not if it stands behind another one that wants the same and was not granted.
+        """
         self._arrivals += 1
         line = self._lines.setdefault(self._wanted(request), {}) if request.eligible else self._dependent
         line[request.id] = (self._arrivals, request)
+        return request.eligible and len(line) == 1
 
     def leave(self, request: Request) -> bool:
         """Leave the line; False if the request is not (or no longer) in it."""
@@ -65,8 +69,11 @@ class Partitions:
         blocked: dict[str, bool] = {}
         heads = {wanted: next(iter(line.values())) for wanted, line in self._lines.items() if line}
         while heads:
-            wanted, (_, request) = min(heads.items(), key=lambda head: _arrival(head[1]))
-            if any(name in blocked for name in wanted) or not self._fits(request):
+            if len(heads) == 1:
+                ((wanted, (_, request)),) = heads.items()
+            else:
+                wanted, (_, request) = min(heads.items(), key=lambda head: _arrival(head[1]))
+            if (blocked and any(name in blocked for name in wanted)) or not self._fits(request):
                 blocked.update(dict.fromkeys(wanted, True))
                 request.waited_for = self._shortage(request)
                 del heads[wanted]
@@ -129,15 +136,17 @@ class Partitions:
 
     def _shortage(self, request: Request) -> str:
         """What keeps a request waiting: its device if that is short or others are before it there, else nodes."""
+        if request.device is None:
+            return NODES
         ahead = [names for names, line in self._lines.items() if line and request.id not in line]
         contended = any(request.device in names for names in ahead)
-        short = request.device is not None and self._free_shares[request.device] < self.shares_of(request)
-        return request.device if request.device is not None and (short or contended) else NODES
+        short = self._free_shares[request.device] < self.shares_of(request)
+        return request.device if short or contended else NODES
 
     def _fits(self, request: Request) -> bool:
-        shares = self.shares_of(request)
-        enough_shares = request.device is None or self._free_shares[request.device] >= shares
-        return len(self._free_nodes) >= request.least_nodes and enough_shares
+        if len(self._free_nodes) < request.least_nodes:
+            return False
+        return request.device is None or self._free_shares[request.device] >= self.shares_of(request)
 
     def _take(self, request: Request) -> Grant:
         count = min(request.most_nodes, len(self._free_nodes))

@@ -79,8 +79,25 @@ class WorkerProcess:
         self._answer: asyncio.Future[bytes] | None = None
         self._loop.add_reader(self._output, self._read)
         self.alive = True
-        self.ready = asyncio.ensure_future(self._ask("set_up", set_up, {}))
+        self.ready: asyncio.Future[None] = self._loop.create_future()
         self.ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())  # nobody need await it
+        self._answer = self._loop.create_future()
+        self._answer.add_done_callback(self._note_ready)
+        self._send(_pickle(("set_up", set_up, {})))
+
+    def _note_ready(self, answered: asyncio.Future[bytes]) -> None:
+        """The first answer is that to `set_up`, or says how the process died."""
+        try:
+            _content(answered.result())
+            outcome = None
+        except (WorkerDied, TaskRaised) as error:
+            outcome = error
+        if self.ready.done():  # whoever waited for it was cancelled
+            return
+        if outcome is None:
+            self.ready.set_result(None)
+        else:
+            self.ready.set_exception(outcome)
 
     async def run(self, task: Task, environment: dict[str, str]) -> Ran:
         """Run a task; if the caller is cancelled, the process is killed."""
@@ -104,7 +121,7 @@ class WorkerProcess:
             self._let_go(self._stop)
 
     def _let_go(self, stop: Callable[[], None]) -> None:
-        """Stop the process, close its pipes, and tell whoever waits for an answer."""
+        """Stop the process, close its pipes, and wake whoever waits for an answer."""
         self.alive = False
         self._loop.remove_reader(self._output)
         self._loop.remove_writer(self._input)
@@ -131,12 +148,7 @@ class WorkerProcess:
         except asyncio.CancelledError:
             self.kill()
             raise
-        content = pickle.loads(memoryview(answer)[1:])  # noqa: S301  from the user's own worker
-        if answer[:1] == b"+":
-            seconds, result = content
-            return Ran(result, seconds)
-        what, trace = content
-        raise TaskRaised(f"{what}\n{trace.rstrip()}")
+        return _content(answer)
 
     def _send(self, data: bytes) -> None:
         if not self.alive:
@@ -164,7 +176,7 @@ class WorkerProcess:
             return
         if not data:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=1.0)  # it is about to end: let it, to tell how
+                self._process.wait(timeout=1.0)  # it is about to end: let it, to know how
             self.kill()
             return
         self._received += data
@@ -190,6 +202,16 @@ class WorkerProcess:
         except OSError:
             return ""
         return f"\nthe last it printed:\n{tail}" if tail else ""
+
+
+def _content(answer: bytes) -> Ran:
+    """What a worker has answered; raises `TaskRaised` if its task has failed."""
+    content = pickle.loads(memoryview(answer)[1:])  # noqa: S301  from the user's own worker
+    if answer[:1] == b"+":
+        seconds, result = content
+        return Ran(result, seconds)
+    what, trace = content
+    raise TaskRaised(f"{what}\n{trace.rstrip()}")
 
 
 def _pickle(value: Any) -> bytes:

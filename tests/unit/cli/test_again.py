@@ -159,8 +159,8 @@ def test_a_program_that_changed_is_refused_with_the_first_difference(cli):
     said = cli("resume", "last", "-q")
     assert said.code == 2
     assert len(said.err.splitlines()) == 1
-    assert "call 3 of the journal, classical(work), was not made again as it was" in said.err
-    assert "the program now calls classical(work)" in said.err
+    assert "call 3 differs from the journal: it was classical: work(" in said.err
+    assert "and is now classical: work(" in said.err
 
 
 def test_a_change_after_what_the_journal_holds_is_no_difference(cli):

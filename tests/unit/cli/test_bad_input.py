@@ -11,7 +11,7 @@ import pytest
 
 from qloom.journal import home
 from qloom.journal.file import FILE_NAME
-from qloom.slurm.client import PROGRAMS as PROGRAMS_OF_SLURM
+from qloom.slurm.commands import PROGRAMS as PROGRAMS_OF_SLURM
 from qloom.worlds.slurm import driver_job
 from tests.unit.cli.typed import FAILURES, QLOOM, Said, refused, write
 
@@ -84,7 +84,7 @@ PROGRAMS = {
 }
 BAD = [
     (("run", "phases", "--strategy", "magic"), ["unknown strategy 'magic'", "malleable"]),
-    (("run", "phases", "--strategy", "maleable"), ["'maleable' (is it malleable?", "NAME+share", "auto"]),
+    (("run", "phases", "--strategy", "maleable"), ["'maleable' (did you mean malleable?", "NAME+share", "auto"]),
     (("run", "phases", "--strategy", ""), ["unknown strategy ''"]),
     (("run", "phases", "--strategy", "malleable+foo"), ["no way to hold a QPU is called 'foo'", "whole, share"]),
     (("compare", "phases", "--strategies", "offload,magic"), ["unknown strategy 'magic'"]),
@@ -95,12 +95,12 @@ BAD = [
     (("run", "phases", "--nodes", "0"), ["at least one node"]),
     (("run", "phases", "--nodes", "-2"), ["at least one node"]),
     (("run", "phases", "--seed", "x"), ["--seed"]),
-    (("run", "phases", "--set", "iterations"), ["'iterations' is no setting", "--set name=value"]),
-    (("run", "phases", "--set", "=1"), ["'=1' is no setting"]),
-    (("run", "phases", "--set", "a b=1"), ["is no setting"]),
+    (("run", "phases", "--set", "iterations"), ["'iterations' is not a setting", "--set name=value"]),
+    (("run", "phases", "--set", "=1"), ["'=1' is not a setting"]),
+    (("run", "phases", "--set", "a b=1"), ["is not a setting"]),
     (
         ("run", "phases", "--set", "iteration=1"),
-        ["phases has no parameter 'iteration' (is it iterations?", "it takes: classical_s"],
+        ["phases has no parameter 'iteration' (did you mean iterations?", "it takes: classical_s"],
     ),
     (("run", "phases", "--option", "patience_s=1"), ["no option 'patience_s'"]),
     (("run", "phases", "--strategy", "malleable", "--option", "patience_s=long"), ["must be a number"]),
@@ -109,10 +109,10 @@ BAD = [
     (("run", "phases", "--qpu", "q:magic"), ["no QPU technology is called 'magic'", "annealer"]),
     (("run", "phases", "--qpu", "q:annealer:asleep"), ["is not a QPU"]),
     (("run", "phases", "--qpu", "q:annealer", "--qpu", "q:photonic"), ["two QPUs have the same name"]),
-    (("run", "phases", "--site", "key.toml"), ["key.toml", "nodez is not a known key (is it nodes?)"]),
+    (("run", "phases", "--site", "key.toml"), ["key.toml", "nodez is not a known key (did you mean nodes?)"]),
     (("run", "phases", "--site", "type.toml"), ["type.toml", "nodes", "integer"]),
     (("run", "phases", "--site", "negative.toml"), ["at least one node"]),
-    (("run", "phases", "--site", "qpukey.toml"), ["technologie is not a known key (is it technology?)"]),
+    (("run", "phases", "--site", "qpukey.toml"), ["technologie is not a known key (did you mean technology?)"]),
     (("run", "phases", "--site", "qputype.toml"), ["no QPU technology is called 'magic'"]),
     (("run", "phases", "--site", "shares.toml"), ["shares and lanes must be at least 1"]),
     (("run", "phases", "--site", "twice.toml"), ["two QPUs have the same name"]),
@@ -121,7 +121,10 @@ BAD = [
     (("run", "phases", "--site", "missing.toml"), ["cannot read the site file missing.toml"]),
     (("run", "phases", "--site", "."), ["cannot read the site file ."]),
     (("run", "phases", "--overheads", "overheads.toml"), ["overheads are seconds", "negative"]),
-    (("run", "phases", "--overheads", "unknown.toml"), ["overheads.tock_s is not a known key (is it tick_s?)"]),
+    (
+        ("run", "phases", "--overheads", "unknown.toml"),
+        ["overheads.tock_s is not a known key", "did you mean tick_s?"],
+    ),
     (("run", "phases", "--profile", "last"), ["there is no run yet"]),
     (("run", "phases", "--world", "virtual", "--profile", "nothing"), ["there is no run 'nothing'"]),
     (("run", "nothing"), ["no program is called 'nothing'", "phases"]),
@@ -142,9 +145,9 @@ BAD = [
     (("run",), ["Missing argument"]),
     (("run", "phases", "--frobnicate"), ["--frobnicate"]),
     (("run", "phases", "extra"), ["extra"]),
-    (("run", "phases", "--slurm", "acount=us"), ["slurm.acount is not a known key (is it account?)"]),
-    (("frobnicate",), ["no command is called 'frobnicate'", "qloom --help"]),
-    (("rum", "phases"), ["no command is called 'rum' (is it run?)"]),
+    (("run", "phases", "--slurm", "acount=us"), ["slurm.acount is not a known key (did you mean account?)"]),
+    (("frobnicate",), ["unknown command 'frobnicate'", "qloom --help"]),
+    (("rum", "phases"), ["unknown command 'rum' (did you mean run?)"]),
     (("resume", "nothing"), ["there is no run 'nothing'", "qloom runs"]),
     (("resume",), ["there is no run yet", "qloom run PROGRAM"]),
     (("show", "nothing"), ["there is no run 'nothing'"]),
@@ -189,8 +192,8 @@ def test_wrong_values_of_a_built_in_program_are_refused_before_anything_is_writt
     ("words", "said"),
     [
         (("failures.py:wide",), "task bad asks for 9 nodes and there are 3"),
-        (("failures.py:no_qubo",), "a payload of type str is no QUBO"),
-        (("failures.py:no_task",), "5 is no task"),
+        (("failures.py:no_circuit",), "no QPU here takes a payload of kind 'openqasm3'"),
+        (("failures.py:no_task",), "expected a task, got 5"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -19,7 +19,7 @@ def test_check_refuses_what_serve_refuses(cli):
 
 
 def test_an_unknown_project_may_be_in_a_config(cli):
-    refused(cli("broker", "token", "ann", "--project", "physics"), "no project physics", "--config broker.toml")
+    refused(cli("broker", "token", "ann", "--project", "physics"), "unknown project physics", "--config broker.toml")
 
 
 class Desk:

@@ -22,7 +22,7 @@ def test_a_run_that_was_begun_is_named(cli):
     said = cli("run", write("prog.py", INTERRUPTS), "--quiet")
     assert (said.code, said.err) == (
         130,
-        f"qloom: interrupted: go on with qloom resume {home.find_run('last').name}\n",
+        f"qloom: interrupted: continue with qloom resume {home.find_run('last').name}\n",
     )
 
 

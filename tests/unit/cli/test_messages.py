@@ -25,7 +25,7 @@ def test_an_empty_qubo():
 
 def test_an_option_that_is_mistyped_in_a_comparison(cli):
     said = cli("compare", "phases", "--strategies", "weave,malleable", "--option", "lingr_s=3")
-    refused(said, "none of these strategies has an option 'lingr_s'", "is it linger_s?")
+    refused(said, "none of these strategies has an option 'lingr_s'", "did you mean linger_s?")
 
 
 def test_an_overheads_file_is_called_so(cli):
@@ -41,7 +41,7 @@ def test_advice_on_one_strategy(cli):
 
 
 def test_an_argument_that_run_does_not_have():
-    with pytest.raises(InputError, match=r"run\(\) has no argument 'stratgy' \(is it strategy\?\)"):
+    with pytest.raises(InputError, match=r"run\(\) has no argument 'stratgy' \(did you mean strategy\?\)"):
         qloom.run("phases", stratgy="weave")
 
 

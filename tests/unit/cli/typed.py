@@ -50,7 +50,7 @@ FAILURES = """
     async def wide(job):
         await job.classical(bad().needs(nodes=9))
 
-    async def no_qubo(job):
+    async def no_circuit(job):
         await job.quantum("not a problem")
 
     async def no_task(job):

@@ -34,5 +34,9 @@ class Vendor:
     def faults(self, **counts):
         (self.folder / "faults.json").write_text(json.dumps(counts))
 
+    def says(self, **parts):
+        for name, part in parts.items():
+            (self.folder / f"{name}.json").write_text(json.dumps(part))
+
     def tasks(self):
         return sorted(path.stem for path in self.folder.glob("task-*.json"))

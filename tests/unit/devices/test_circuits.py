@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qloom.broker.store.records import read_payload, stored_payload
+from qloom.broker.requests import read_payload, stored_payload
 from qloom.errors import PayloadError
 from qloom.model import JsonText, Payload
 from qloom.payloads.openqasm3 import read_circuit

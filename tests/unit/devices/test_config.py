@@ -80,7 +80,7 @@ def test_a_wrong_config_is_one_clear_line(config, reason):
 
 
 @pytest.mark.parametrize(
-    ("kind", "module", "extra"), [("qaoa", "qiskit_aer", "qaoa"), ("pulser", "pulser", "pulser")]
+    ("kind", "module", "extra"), [("qaoa", "qiskit_aer", "qiskit"), ("pulser", "pulser", "pulser")]
 )
 def test_a_missing_extra_is_named(kind, module, extra, monkeypatch):
     import importlib.util

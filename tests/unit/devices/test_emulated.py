@@ -15,12 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from qloom.device import Description
+from qloom.devices.answers import SolverAnswers
 from qloom.devices.disruptions import DeviceFaults, Window, left_s, window_from
+from qloom.devices.emulated import EmulatedDevice, UnixClock
 from qloom.devices.factory import make_device
 from qloom.errors import InputError, QuantumFailed, UnknownTask, Unreachable
 from qloom.model import Payload, Sample
 from qloom.payloads.adapt import qubo
-from qloom.worlds.execution import solve as solve_inline
+from qloom.worlds.answers import solve as solve_inline
 from tests.unit.devices.examples import BELL, QUBO, answer_of, delay, delays, finish, gone, sequence
 
 
@@ -136,6 +139,7 @@ BROKER = """
 import asyncio, sys
 from qloom.model import Payload, Sample
 from qloom.payloads.adapt import qubo
+from qloom.devices.emulated import EmulatedDevice, UnixClock
 from qloom.devices.factory import make_device
 
 async def go():
@@ -211,6 +215,61 @@ def test_tasks_wait_for_the_end_of_a_calibration():
         assert (await finish(device, id))[1].state == "done"
         assert time.time() - at >= 0.3
         assert await device.state() == "idle"
+        await device.close()
+
+    asyncio.run(go())
+
+
+class SetClock(UnixClock):
+    """Shows the time that the test sets; timers run in real time."""
+
+    seconds = 0.0
+
+    def now_us(self):
+        return round(self.seconds * 1e6)
+
+
+def test_a_task_has_the_calibration_that_it_began_under():
+    async def go():
+        clock = SetClock()
+        description = Description("test", "annealer", 100, ("delay",))
+        windows = [Window(for_s=10.0, every_s=100.0, first_s=50.0), Window(for_s=1.0, every_s=1e6, first_s=75.0)]
+        device = EmulatedDevice(description, SolverAnswers("annealing", {}, 600.0, None), clock, windows=windows)
+        assert await device.calibration() == "c0"
+        id = await device.start("t", delay(0.05))
+        clock.seconds = 61.0  # the device was calibrated while the task ran
+        assert (await finish(device, id))[1].calibration == "c0"
+        assert await device.calibration() == "c1"
+        known = []
+        for clock.seconds in (0.0, 55.0, 60.0, 75.5, 76.0, 159.0, 160.0):
+            known.append(await device.calibration())
+        assert known == ["c0", "c0", "c1", "c1", "c2", "c2", "c3"]
+        await device.close()
+
+    asyncio.run(go())
+
+
+def test_a_device_without_windows_has_no_calibration():
+    async def go():
+        device = delays()
+        id = await device.start("t", delay(0.01))
+        assert (await finish(device, id))[1].calibration is None
+        assert await device.calibration() is None
+        await device.close()
+
+    asyncio.run(go())
+
+
+def test_a_device_in_a_process_reports_its_calibration():
+    async def go():
+        first_s = (time.time() + 43_200) % 86_400  # half a day from now
+        window = {"for_s": 1.0, "first_s": first_s, "every_s": 86_400.0}
+        device = make_device({"kind": "process", "device": {"kind": "annealing", "calibration": [window]}})
+        now = await device.calibration()
+        id = await device.start("t", delay(0.01))
+        assert (await finish(device, id))[1].calibration == now
+        assert now is not None
+        assert now.startswith("c")
         await device.close()
 
     asyncio.run(go())

@@ -92,7 +92,7 @@ def test_qaoa_runs_circuits_and_qubos():
         assert status.state == "done", status
         first, second = await answer_of(device, id)
         assert set(first["counts"]) == {"00", "11"}
-        assert first == second
+        assert first != second, "equal circuits of a task draw separately"
         assert (sum(first["counts"].values()), first["registers"]) == (200, [["c", 2]])
         size = 6
         body = {"linear": [[f"v{i}", -1.0 - i / 10] for i in range(size)], "offset": 0.0,

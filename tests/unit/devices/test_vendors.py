@@ -54,6 +54,43 @@ def test_a_vendors_task_from_start_to_result(vendor, in_process):
     assert vendor.tasks() == ["task-1", "task-2"]
 
 
+IBM = {"configuration": {"n_qubits": 5}, "properties": {"last_update_date": "2026-11-18T03:00:00Z"}}
+IQM = {"dynamic_quantum_architecture": {"calibration_set_id": "7f2a", "qubits": ["QB1"]}}
+
+
+@either
+@pytest.mark.parametrize(
+    ("says", "calibration"),
+    [
+        ({"target": IBM}, "2026-11-18T03:00:00Z"),
+        ({"target": IQM}, "7f2a"),
+        ({"metadata": {"calibration_id": "night"}, "target": IBM}, "night"),
+        ({}, None),
+        ({"target": [1, 2]}, None),
+    ],
+)
+def test_a_vendors_calibration_is_what_its_metadata_or_target_says(vendor, in_process, says, calibration):
+    async def go():
+        vendor.says(**says)
+        device = vendor.device(in_process=in_process)
+        id = await device.start("one", PULSES)
+        assert (await finish(device, id))[1].calibration == calibration
+        assert await device.calibration() == calibration
+        await device.close()
+
+    asyncio.run(go())
+
+
+def test_a_vendor_that_does_not_say_what_it_is_has_no_calibration(vendor):
+    async def go():
+        vendor.faults(target_raises=5)
+        device = vendor.device(in_process=True)
+        assert await device.calibration() is None
+        await device.close()
+
+    asyncio.run(go())
+
+
 def test_a_vendors_states_are_ours(vendor):
     async def go():
         device = vendor.device(in_process=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from qloom.errors import JobError
-from qloom.jobfile.condition import is_met, read_value
+from qloom.jobfile.files import is_met, read_value
 from qloom.jobfile.model import Until
 from qloom.runs.runner import run
 from tests.unit.jobfile.examples import LOOP, one_task, rising, write

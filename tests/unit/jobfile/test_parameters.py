@@ -10,7 +10,7 @@ import pytest
 
 from qloom.errors import InputError
 from qloom.jobfile import program_from
-from qloom.jobfile.template import fill
+from qloom.jobfile.read import fill
 from qloom.runs.runner import run
 from tests.unit.jobfile.examples import ONE, one_task, work_directory, write
 
@@ -18,7 +18,7 @@ from tests.unit.jobfile.examples import ONE, one_task, work_directory, write
 def test_parameters_are_the_signature(tmp_path: Path) -> None:
     program = program_from(Path(write(tmp_path, "parameters = { size = 3, deep = true }\n" + ONE)))
     assert str(inspect.signature(program)) == "(job, *, size=3, deep=True)"
-    with pytest.raises(InputError, match=r"has no parameter 'sise' \(is it size\? it takes: size, deep\)"):
+    with pytest.raises(InputError, match=r"has no parameter 'sise' \(did you mean size\? it takes: size, deep\)"):
         run(str(tmp_path / "job.toml"), parameters={"sise": 1})
 
 

@@ -10,7 +10,7 @@ import dimod
 import pytest
 
 from qloom.errors import PayloadError
-from qloom.jobfile.qubofile import read_qubo, write_sample
+from qloom.jobfile.files import read_qubo, write_sample
 from qloom.model import Sample
 from qloom.runs.runner import run
 from qloom.site import Qpu, Site
@@ -95,10 +95,10 @@ def test_qubo_file_forms_agree() -> None:
         ('{"linear": {"a": 1}, "cubic": []}', "'cubic' is not a known key"),
         ('{"linear": [["a", 1]]}', "linear must be a table"),
         ('{"quadratic": [["a", "b"]]}', "is not \\[variable, variable, bias\\]"),
-        ('{"quadratic": [["a", "b", "1"]]}', "'1' is no finite number"),
-        ('{"linear": {"a": NaN}}', "nan is no finite number"),
-        ('{"linear": {"a": 1}, "offset": true}', "True is no finite number"),
-        (f'{{"linear": {{"a": 1{"0" * 400}}}}}', "is no finite number"),
+        ('{"quadratic": [["a", "b", "1"]]}', "'1' is not a finite number"),
+        ('{"linear": {"a": NaN}}', "nan is not a finite number"),
+        ('{"linear": {"a": 1}, "offset": true}', "True is not a finite number"),
+        (f'{{"linear": {{"a": 1{"0" * 400}}}}}', "is not a finite number"),
         ('{"type": "BinaryQuadraticModel"}', "dimod cannot read it"),
         (json.dumps(dimod.BinaryQuadraticModel("SPIN").to_serializable()), "it has no variables"),
         (json.dumps(dimod.BQM({1: 1, "1": 1}, {}, "SPIN").to_serializable()), "the same name as text"),

@@ -118,4 +118,5 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, ending)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), GRACE_S)
+            async with asyncio.timeout(GRACE_S):
+                await process.wait()

@@ -15,10 +15,10 @@ from qloom.broker.monitor import DeviceMonitor
 from qloom.broker.problems import NotFound
 from qloom.broker.queue.core import QueueCore
 from qloom.broker.queue.events import SharesChanged
-from qloom.broker.queue.promise import DeviceSpec, shares_for
+from qloom.broker.queue.lines import DeviceSpec, shares_for
 from qloom.broker.registry import TaskRegistry
+from qloom.broker.requests import Caller
 from qloom.broker.store.database import Database
-from qloom.broker.store.records import Caller
 from qloom.broker.store.session_store import DeviceSettings
 from qloom.broker.store.task_store import View
 from qloom.device import Description, Device
@@ -59,6 +59,7 @@ class DeviceApi:
         return {
             **asdict(self._devices[name].description),
             "state": self._monitor.states[name],
+            "calibration": self._monitor.calibrations[name],
             "drained": self._monitor.drained[name],
             "up": up,
             "held": self._core.owner(name) is not None,  # all of it, by one session

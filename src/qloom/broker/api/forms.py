@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
 
-from qloom.broker.store.records import TaskRequest
+from qloom.broker.requests import TaskRequest
 from qloom.model import Payload
+
+OPTIONS_BYTES = 64 * 1024  # of one task
 
 
 def _plain(text: str) -> str:
@@ -15,6 +18,13 @@ def _plain(text: str) -> str:
     if not text.isprintable():
         raise ValueError("must be printable text")
     return text
+
+
+def _short(options: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Unlike a body, which is passed on as text, options are handled on the event loop: none may keep it busy."""
+    if len(json.dumps(options)) > OPTIONS_BYTES:
+        raise ValueError(f"may have {OPTIONS_BYTES} bytes at most; what is large belongs into the body")
+    return options
 
 
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_plain)]
@@ -37,7 +47,7 @@ class TaskForm(Form):
     seconds: Seconds | None = Field(
         None, description="How long it takes, on an emulated device; a vendor's machine takes its own time."
     )
-    options: dict[str, JsonValue] = {}
+    options: Annotated[dict[str, JsonValue], AfterValidator(_short)] = {}
     device: Name | None = Field(None, description="None: one that takes it, with the least to do.")
     devices: list[Name] = Field(
         [],
@@ -81,7 +91,7 @@ class EvictForm(Form):
     """Why a task or a session is ended."""
 
     reason: Annotated[str, Field(max_length=500), AfterValidator(_plain)] = Field(
-        "", description="What its owner is told."
+        "", description="The reason that its owner is given."
     )
 
 

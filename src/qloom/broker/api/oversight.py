@@ -13,9 +13,10 @@ from qloom.broker.dispatcher import Dispatcher
 from qloom.broker.problems import NotFound
 from qloom.broker.queue.core import QueueCore
 from qloom.broker.queue.events import TaskHeld, TaskReleased, TaskRequeued
-from qloom.broker.registry import TaskRegistry
-from qloom.broker.store.records import Caller, TaskRecord
+from qloom.broker.records import TaskRecord
+from qloom.broker.requests import Caller
 from qloom.broker.store.task_store import TaskStore, View
+from qloom.broker.stored import StoredRegistry
 
 LOG = logging.getLogger("qloom.broker")
 
@@ -27,7 +28,7 @@ class Oversight:
         self,
         core: QueueCore,
         dispatcher: Dispatcher,
-        registry: TaskRegistry,
+        registry: StoredRegistry,
         store: TaskStore,
         tasks: TaskApi,
         sessions: SessionApi,

@@ -16,9 +16,10 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
+from qloom.aio import TaskScope
 from qloom.broker.api.forms import TaskForm
 from qloom.broker.problems import Unavailable
-from qloom.broker.store.records import TaskRequest
+from qloom.broker.requests import TaskRequest
 from qloom.devices.child import Child, ChildDied, OutOfCpuTime
 from qloom.devices.frames import answer_frames, frame
 from qloom.devices.lend import ONE_THREAD, allow_cpu, command
@@ -77,7 +78,7 @@ class ReaderPool:
         ]
         self._children = tuple(self._idle)
         self._lines: OrderedDict[str, deque[asyncio.Future[Child]]] = OrderedDict()  # of users, the next one first
-        self._starting: set[asyncio.Task[None]] = set()
+        self._starting = TaskScope()
         self._closed = False
 
     async def start(self) -> None:
@@ -125,9 +126,7 @@ class ReaderPool:
 
     def _give_back(self, child: Child) -> None:
         if child.pid is None and not self._closed:  # it died: a new one is to be warm when it is needed
-            starting = asyncio.ensure_future(self._restart(child))
-            self._starting.add(starting)
-            starting.add_done_callback(self._starting.discard)
+            self._starting.spawn(self._restart(child))
         while self._lines:
             user, line = self._lines.popitem(last=False)
             while line and line[0].done():  # whoever it was has gone
@@ -148,7 +147,7 @@ class ReaderPool:
     async def close(self) -> None:
         """End the processes."""
         self._closed = True
-        await asyncio.gather(*self._starting, return_exceptions=True)
+        await self._starting.join()
         await asyncio.gather(*(child.close() for child in self._children))
 
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
-from qloom.broker.api.keys import IdempotencyKey, KeyRing, not_stored
 from qloom.broker.clock import BrokerTime
 from qloom.broker.dispatcher import Dispatcher
-from qloom.broker.problems import Forbidden, NotFound, StoreFull
+from qloom.broker.problems import Conflict, Forbidden, NotFound, StoreFull
 from qloom.broker.queue.core import QueueCore
+from qloom.broker.records import SessionRecord
 from qloom.broker.registry import TaskRegistry
+from qloom.broker.requests import Caller
 from qloom.broker.slurm_shares import SlurmShares
-from qloom.broker.store.records import Caller, SessionRecord
 from qloom.broker.store.session_store import SessionStore
 from qloom.broker.store.task_store import View
+from qloom.broker.stored import IdempotencyKey, KeyRing, not_stored
 from qloom.errors import Refused
 from qloom.model import QpuHold
 
@@ -56,6 +57,10 @@ class SessionApi:
         project = who.project(project)
         full_key = IdempotencyKey("sessions", who.user, project, key) if key is not None else None
         view = await self._made_with_key(who, full_key)
+        if view is not None and (view["device"], view["hold"], view["shared"]) != (device, hold.value, shared):
+            raise Conflict(
+                "this idempotency key was used for another session", hint="use a new key for a new session"
+            )
         if self._shares is not None and (view is None or self._is_of_another(view, slurm_job)):
             slurm_job, held = await self._shares.of_session(who, slurm_job, device)
             view = await self._made_with_key(who, full_key)  # it may have been sent twice meanwhile
@@ -117,7 +122,7 @@ class SessionApi:
         view = self.view(who, id)
         session = self._registry.sessions.get(id)
         if view["state"] == "waiting" and session is not None:
-            await self._registry.wait_opened(session, within_s)
+            await self._registry.wait(session.changed, within_s)
         return self.view(who, id)
 
     async def close(self, who: Caller, id: str) -> View:

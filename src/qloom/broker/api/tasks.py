@@ -8,7 +8,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
-from qloom.broker.api.keys import IdempotencyKey, KeyRing, not_stored
 from qloom.broker.api.sessions import SessionApi
 from qloom.broker.clock import BrokerTime
 from qloom.broker.dispatcher import Dispatcher
@@ -17,10 +16,11 @@ from qloom.broker.problems import Conflict, Forbidden, NotFound, StoreFull
 from qloom.broker.queue.core import QueueCore
 from qloom.broker.queue.events import TaskCancelled, TaskSubmitted
 from qloom.broker.queue.task import Place
-from qloom.broker.registry import TaskRegistry
+from qloom.broker.records import SessionRecord, TaskRecord
+from qloom.broker.requests import ANY_DEVICE, Caller, TaskRequest
 from qloom.broker.slurm_shares import SlurmShares
-from qloom.broker.store.records import ANY_DEVICE, Caller, SessionRecord, TaskRecord, TaskRequest
 from qloom.broker.store.task_store import TaskStore, View
+from qloom.broker.stored import IdempotencyKey, KeyRing, StoredRegistry, not_stored
 from qloom.errors import InputError, Refused
 from qloom.model import QpuHold
 
@@ -32,7 +32,7 @@ class TaskApi:
         self,
         core: QueueCore,
         dispatcher: Dispatcher,
-        registry: TaskRegistry,
+        registry: StoredRegistry,
         store: TaskStore,
         time: BrokerTime,
         placing: Placing,
@@ -175,15 +175,15 @@ class TaskApi:
 
     async def wait(self, who: Caller, id: str, within_s: float | None = None) -> View:
         """`result` once the task is over, or when the time is up."""
-        if self._not_over(who, id) is not None:
-            await self._registry.wait_ended(id, within_s)
+        if (task := self._not_over(who, id)) is not None:
+            await self._registry.wait(task.ended, within_s)
         return self.result(who, id)
 
     async def wait_begun(self, who: Caller, id: str, within_s: float | None = None) -> View:
         """`status` once the task executes or is over, or when the time is up."""
         task = self._not_over(who, id)
         if task is not None and task.state != "executing":
-            await self._registry.wait_begun(id, within_s)
+            await self._registry.wait(task.begun, within_s)
         return self.status(who, id)
 
     def _not_over(self, who: Caller, id: str) -> TaskRecord | None:

@@ -18,11 +18,10 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from qloom.broker.auth.munge import Munge, statement
+from qloom.broker.auth.peers import PEER, Client, Munge, Proxies, statement
 from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.problems import Unauthenticated
-from qloom.broker.server.peers import PEER, Client, Proxies
-from qloom.broker.store.records import Caller
+from qloom.broker.requests import Caller
 
 METHODS = ("token", "munge", "peer", "none")
 MUNGE_LIFE_S = 600.0  # munged forgets a credential after five minutes, and so may we after ten
@@ -58,7 +57,7 @@ class Identity:
 
 @dataclass
 class Authenticator:
-    """Tells who sent a request."""
+    """Finds out who sent a request."""
 
     methods: Sequence[str] = ("token", "peer")
     tokens: TokenFile | None = None

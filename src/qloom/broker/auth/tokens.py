@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from qloom.broker.store.records import Caller
+from qloom.broker.requests import Caller
 from qloom.errors import InputError, NotPrivate
 from qloom.private import PrivateDirectory
 

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from qloom.broker.auth.munge import Munge
+from qloom.broker.auth.peers import Munge
 from qloom.broker.client.transport import Transport
 from qloom.broker.queue.task import FINAL
 from qloom.errors import QuantumFailed
@@ -73,7 +73,13 @@ class BrokerClient:
 
     async def result(self, task: str) -> Any:
         """The result of a task, once it is done; raises `QuantumFailed` if it is not to be."""
-        return _result(await self.wait(task))
+        return (await self.wait_done(task))["result"]
+
+    async def wait_done(self, task: str) -> View:
+        """A task with its result, once it is done; raises `QuantumFailed` if it is not to be."""
+        view = await self.wait(task)
+        _result(view)
+        return view
 
     async def run(self, payload: Payload | View, **options: Any) -> Any:
         """Submit a payload and wait for its result."""
@@ -124,7 +130,7 @@ class BrokerClient:
                 return view
 
     async def keep_session(self, session: str) -> View:
-        """Tell the broker that a session is still wanted."""
+        """Confirm to the broker that a session is still wanted."""
         return dict(await self._transport.ask("GET", f"/v1/sessions/{session}"))
 
     async def close_session(self, session: str) -> View:

@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import json
 import math
 from collections.abc import Coroutine
 from typing import Any
 
-from qloom.aio import run_to_end
+from qloom.aio import TaskScope, run_to_end
+from qloom.answers import calibrated
 from qloom.broker.client.client import BrokerClient, View
 from qloom.broker.port import Session
+from qloom.device import Description
+from qloom.devices.check import check_payload
+from qloom.devices.choosing import DeviceOffer, choose_device
+from qloom.devices.schema import description_from
 from qloom.errors import PayloadError, QloomError, QuantumFailed
 from qloom.journal.events import QuantumEnded, QuantumQueued, QuantumStarted
 from qloom.journal.file import Recorder
-from qloom.model import QpuHold, QuantumWork
+from qloom.model import Payload, QpuHold, QuantumWork
 from qloom.payloads.adapt import program_answer, wire_body
 
 REFRESH_S = 2.0  # how old the picture of the devices may be
@@ -67,7 +73,9 @@ class RemoteBroker:
         self._devices = {view["name"]: view for view in devices}
         self._sessions: dict[str, RemoteSession] = {}  # open ones
         self._asked: dict[str, int] = {}  # job -> how many sessions it has asked for
-        self._chores = [asyncio.ensure_future(self._refresh()), asyncio.ensure_future(self._keep_sessions())]
+        self._scope = TaskScope()
+        self._scope.spawn(self._refresh())
+        self._scope.spawn(self._keep_sessions())
 
     @classmethod
     async def connect(cls, address: str, run: str, *, resumable: bool) -> RemoteBroker:
@@ -77,17 +85,39 @@ class RemoteBroker:
 
     # Devices
 
-    def choose(self, name: str | None, variables: int = 0) -> str:
-        """The device to use: the one that was named, or else the one that is up with the least to do.
+    def choose(self, payload: Payload | None = None) -> str:
+        """See `BrokerPort.choose`; the broker itself checks the payload once more."""
+        if payload is not None and payload.kind == "command":
+            raise PayloadError(
+                "a quantum command talks to a device itself, so it cannot pass through a broker",
+                hint="run this job file without --broker, and without $QLOOM_BROKER",
+            )
+        return choose_device([_offer(view) for view in self._devices.values()], payload)
 
-        The broker itself refuses what is too large for a device: its list of them tells no sizes.
-        """
-        if name is not None:
-            self._device(name)
-            return name
-        every = list(self._devices.values())
-        able = [view for view in every if "qubo" in view["payloads"]] or every  # programs hand QUBOs over
-        return str(min(able, key=lambda view: (not view["up"], view["expected_wait_s"] or 0.0))["name"])
+    def describe(self, name: str) -> Description:
+        """See `BrokerPort.describe`."""
+        return description_from(self._device(name))
+
+    def takes(self, name: str, payload: Payload) -> bool:
+        """See `BrokerPort.takes`."""
+        try:
+            check_payload(self.describe(name), payload)
+        except PayloadError:
+            return False
+        return payload.device in (None, name)
+
+    def is_up(self, name: str) -> bool:
+        """See `BrokerPort.is_up`."""
+        return bool(self._device(name)["up"])
+
+    def returns(self, name: str) -> bool:
+        """See `BrokerPort.returns`; a broker does not say when a device that is away will be back."""
+        return self.is_up(name)
+
+    async def calibration(self, name: str) -> str | None:
+        """See `BrokerPort.calibration`: as the broker last saw it."""
+        known: str | None = self._devices.get(name, {}).get("calibration")
+        return known
 
     def expected_wait_s(self, name: str, session: str | None = None) -> float | None:
         """Seconds until a new task would start; None while the device is away, or held by another session."""
@@ -111,7 +141,7 @@ class RemoteBroker:
 
     async def open_session(self, device: str, hold: QpuHold, job: str, engine_id: str | None = None) -> Session:
         """Wait in line for a session; if the caller is cancelled, the request is withdrawn."""
-        asking = asyncio.ensure_future(self._ask_session(device, hold.value, job, engine_id))
+        asking = self._scope.start(self._ask_session(device, hold.value, job, engine_id))
         try:
             view = await self._client.wait_open((await asyncio.shield(asking))["id"])
         except asyncio.CancelledError:
@@ -159,7 +189,7 @@ class RemoteBroker:
         tasks.append(over)
         if session is not None:
             form["session"] = session.id
-        submitting = asyncio.ensure_future(self._submit(form, work))
+        submitting = self._scope.start(self._submit(form, work))
         try:
             return await self._see_through(work, submitting, session, recorder)
         except asyncio.CancelledError:
@@ -194,7 +224,8 @@ class RemoteBroker:
             view = await self._client.wait_begun(id)
             if view["executing_us"] is not None:
                 recorder.record(QuantumStarted(work=work.id, device=device))
-            result = program_answer(work.payload, await self._client.result(id))
+            view = await self._client.wait_done(id)
+            result = program_answer(work.payload, view["result"])
         except QloomError as error:
             recorder.record(QuantumEnded(work=work.id, device=device, state="failed", error=str(error)))
             raise
@@ -202,14 +233,18 @@ class RemoteBroker:
             recorder.record(QuantumEnded(work=work.id, device=device, state="cancelled"))
             raise
         kept = recorder.keep(result)
-        recorder.record(QuantumEnded(work=work.id, device=device, state="done", result=kept), durable=True)
-        return result
+        calibration = view.get("calibration")  # an older broker does not say
+        recorder.record(
+            QuantumEnded(work=work.id, device=device, state="done", result=kept, calibration=calibration),
+            durable=True,
+        )
+        return calibrated(result, calibration)
 
     async def _cancel(self, submitting: asyncio.Future[View]) -> None:
         await self._client.cancel((await submitting)["id"])
 
     async def _take_back(self, request: Coroutine[Any, Any, Any]) -> None:
-        """Tell the broker what is no longer wanted; one that is away closes what nobody asks for by itself."""
+        """Give back to the broker what is no longer wanted; one that is away closes unused sessions later."""
 
         async def tell() -> None:
             with contextlib.suppress(QloomError, TimeoutError):
@@ -220,21 +255,20 @@ class RemoteBroker:
 
     async def close(self) -> None:
         """Let go of the connection. Jobs that ended well have left nothing."""
-        for chore in self._chores:
-            chore.cancel()
-        await asyncio.wait(self._chores)
+        await self._scope.aclose()
         await self._client.close()
+
+
+def _offer(view: View) -> DeviceOffer:
+    description = description_from(view)
+    return DeviceOffer(
+        description, view["up"], view["expected_wait_s"] or 0.0, functools.partial(check_payload, description)
+    )
 
 
 def _form(work: QuantumWork, device: View) -> View:
     """A payload as the broker takes it."""
     payload = work.payload
-    if payload.kind == "command":
-        raise PayloadError(
-            "a quantum command talks to a device itself, so it cannot pass through a broker",
-            job=work.job,
-            hint="run this job file without --broker, and without $QLOOM_BROKER",
-        )
     body = wire_body(payload)
     form = {"kind": payload.kind, "body": body, "shots": payload.shots, "name": payload.name}
     try:

@@ -10,10 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from qloom.broker.auth.munge import Munge, statement
-from qloom.broker.client.extra import require_extra
+from qloom.broker.auth.peers import Munge, statement
 from qloom.broker.config import default_address
-from qloom.broker.problems import BY_NAME, NoBroker
+from qloom.broker.problems import BY_NAME, NoBroker, require_extra
 from qloom.errors import InputError, QloomError
 from qloom.journal.home import home
 

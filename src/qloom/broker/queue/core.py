@@ -8,18 +8,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import replace
 
 from qloom.broker.queue.events import (
     Action,
-    CountExecution,
     DeviceReleased,
     DeviceUp,
     EndSession,
     EndTask,
     Event,
-    MoveTask,
     SessionClosed,
     SessionRequested,
     SharesChanged,
@@ -36,7 +33,7 @@ from qloom.broker.queue.events import (
 from qloom.broker.queue.lines import DeviceLine, SessionEntry
 from qloom.broker.queue.policies import group
 from qloom.broker.queue.serving import Serving
-from qloom.broker.queue.task import FINAL, ON_DEVICE, Counted, Place, QuantumTask
+from qloom.broker.queue.task import FINAL, ON_DEVICE, Counted, QuantumTask
 from qloom.errors import InputError, Refused
 from qloom.model import QpuHold
 
@@ -50,14 +47,6 @@ class QueueCore(Serving):
         match event:
             case TaskSubmitted(task):
                 device = self._submit(task, now_us)
-            case TaskCancelled(name, why):
-                return self._cancel(name, why, now_us)
-            case TaskHeld(name):
-                device = self._hold(self._known(name), now_us)
-            case TaskReleased(name):
-                device, actions = self._release(self._known(name), now_us)
-            case TaskRequeued(name):
-                return self._requeue(self._known(name))
             case TaskAdvanced(name, state):
                 self._advance_task(name, state, now_us)
                 return []
@@ -66,6 +55,14 @@ class QueueCore(Serving):
                 self._next_head(device, self._tasks[name])
             case TaskFinished():
                 device, actions = self._finish(event, now_us)
+            case TaskCancelled(name, why):
+                return self._cancel(name, why, now_us)
+            case TaskHeld(name):
+                device = self._hold(self._known(name), now_us)
+            case TaskReleased(name):
+                device, actions = self._release(self._known(name), now_us)
+            case TaskRequeued(name):
+                return self._requeue(self._known(name))
             case SessionRequested():
                 device = self._request(event)
             case SessionClosed(name, why):
@@ -157,7 +154,7 @@ class QueueCore(Serving):
         return device
 
     def _release(self, task: QuantumTask, now_us: int) -> tuple[DeviceLine, list[Action]]:
-        """To the end of its line, as if it had just come: what came meanwhile was told nothing of it."""
+        """To the end of its line, as if it had just come: promises made meanwhile did not count it."""
         device = self._device(task.device)
         if not task.is_held:
             return device, []
@@ -181,61 +178,6 @@ class QueueCore(Serving):
             raise Refused(f"quantum task {task.id} is being taken back for good")
         return self._stop(task, "queued", "")
 
-    def _queue_anew(self, device: DeviceLine, task: QuantumTask, now_us: int) -> None:
-        """As if it had just come: its attempts and its wait begin again."""
-        name, session = task.id, self._sessions.get(task.session or "")
-        task.state, task.since_us, task.stopping, task.reason = "queued", now_us, "", ""
-        task.counted = Counted(uncounted_us=now_us - task.queued_us, spent=task.attempts)
-        had_left, task.has_left_device = task.has_left_device, False
-        task.order, task.most_shares = self._next_order(), None
-        self._note_deadline(task)
-        if session is None:
-            device.wait_outside(name, group(device.spec.policy, task))
-        else:
-            session.tasks.append(name)
-            if not had_left or len(session.tasks) == 1:
-                self._become_head(device, session)
-
-    # Devices that are away
-
-    def _count_execution(self, device: DeviceLine, now_us: int) -> list[Action]:
-        """A device went away or came back: in between, execution does not count against the limits of its tasks."""
-        actions: list[Action] = []
-        for task in (self._tasks[name] for name in device.executing):
-            if task.state != "executing" or task.counted.runs is not device.away:
-                continue
-            task.counted = replace(task.counted, ran_us=task.executed_us(now_us), runs=not device.away)
-            task.since_us = now_us
-            self._note_deadline(task)
-            since_us = None if device.away else now_us
-            actions.append(CountExecution(task.id, task.counted.ran_us, since_us))
-        return actions
-
-    def _move_waiting(self, device: DeviceLine, now_us: int) -> list[Action]:
-        """Tasks that may run elsewhere leave a device that is not up, for one that is."""
-        lines = self._devices.values() if device.up else [device]
-        waiting = [name for line in lines if not line.up for tasks in line.outside.values() for name in tasks]
-        actions: list[Action] = []
-        for task in (self._tasks[name] for name in waiting):
-            places = [place for place in task.places if self._device(place.device).up]
-            if places:
-                self._leave_line(self._device(task.device), task, now_us)
-                actions += self._move(task, places, now_us, back=True)
-        return actions
-
-    def _move(self, task: QuantumTask, places: Sequence[Place], now_us: int, *, back: bool) -> list[Action]:
-        """To the place that would have it first."""
-        place = min(places, key=lambda one: (not self.is_up(one.device), self.expected_wait_s(one.device)))
-        self._count_backlog(task, -1)
-        was_reserved_s = task.reserved_s
-        task.move(place, back=back)
-        self._count_backlog(task, 1)
-        self.ledger.change_reserve(task.project, was_reserved_s, task.reserved_s)
-        task.order = self._next_order()
-        device = self._device(place.device)
-        device.wait_outside(task.id, group(device.spec.policy, task))
-        return [MoveTask(task.id, place, task.places), *self._serve(device, now_us)]
-
     # The ends of tasks
 
     def _cancel(self, name: str, why: str, now_us: int) -> list[Action]:
@@ -253,34 +195,6 @@ class QueueCore(Serving):
         already, task.stopping, task.reason = task.stopping, state, reason
         return [] if already else [StopTask(task.id)]
 
-    def _leave_line(self, device: DeviceLine, task: QuantumTask, now_us: int) -> None:
-        name, session = task.id, task.session
-        if session is None:
-            device.leave_outside(name, group(device.spec.policy, task))
-        elif session in self._sessions:
-            tasks = self._sessions[session].tasks
-            was_head = tasks[0] == name
-            tasks.remove(name)
-            if was_head and tasks:
-                self._become_head(device, self._sessions[session])
-
-    def _leave_device(self, task: QuantumTask, now_us: int) -> DeviceLine:
-        """The device is free for the next task, if it was not so before."""
-        name, device = task.id, self._device(task.device)
-        if name in device.executing:
-            device.executing.remove(name)
-            task.on_device_s = task.executed_us(now_us) / 1e6
-            if (session := self._sessions.get(task.session or "")) is not None:
-                session.turn_s += max(0.0, task.on_device_s - task.expected_s)
-        return device
-
-    def _next_head(self, device: DeviceLine, task: QuantumTask) -> None:
-        """A task has left the device for good: the next of its session may stand in line."""
-        session = self._sessions.get(task.session or "")
-        if session is not None and session.tasks and not task.has_left_device:
-            self._become_head(device, session)
-        task.has_left_device = True
-
     def _finish(self, event: TaskFinished, now_us: int) -> tuple[DeviceLine, list[Action]]:
         task = self._tasks[event.task]
         device = self._leave_device(task, now_us)
@@ -293,6 +207,8 @@ class QueueCore(Serving):
                 self._queue_anew(device, task, now_us)
                 return device, self._move_waiting(device, now_us)
             task.stopping = ""
+        if task.stopping == "failed" and event.ok and billed_s <= (task.time_limit_s or 0.0):
+            task.stopping = task.reason = ""  # it was done within its limit, and we were late to hear of it
         if event.fault and not task.stopping and task.tries <= device.spec.retries:
             self._try_again(device, task, now_us)
             return device, self._move_waiting(device, now_us)
@@ -306,16 +222,6 @@ class QueueCore(Serving):
         ended = self._end(event.task, state, reason)
         self._next_head(device, task)
         return device, [ended]
-
-    def _try_again(self, device: DeviceLine, task: QuantumTask, now_us: int) -> None:
-        """Back to where it was: the place in the line is kept, so it is the first that can run."""
-        task.state, task.since_us = "queued", now_us
-        self._note_deadline(task)
-        name, session = task.id, self._sessions.get(task.session or "")
-        if session is not None:
-            session.tasks.appendleft(name)
-        else:
-            device.wait_outside(name, group(device.spec.policy, task), first=True)
 
     def _end(self, name: str, state: str, reason: str) -> EndTask:
         assert state in FINAL  # noqa: S101

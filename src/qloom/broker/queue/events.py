@@ -1,4 +1,4 @@
-"""What the queue core is told, and what it asks for. Plain values; times are whole microseconds."""
+"""Events that the queue core is given, and actions that it asks for. Plain values; times are whole microseconds."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TaskAdvanced:
 
 @dataclass(frozen=True)
 class DeviceReleased:
-    """The device is done with a task, so that another can start there; how it ended is told by `TaskFinished`."""
+    """The device is done with a task, so that another can start there; `TaskFinished` says how it ended."""
 
     task: str
 

@@ -1,14 +1,15 @@
-"""Which session is opened and which task is started next, of those that wait for a device."""
+"""Which session is opened and which task is started next, and how tasks leave a line or stand in one again."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from qloom.broker.queue.events import Action, OpenSession, StartTask
+from qloom.broker.queue.events import Action, CountExecution, MoveTask, OpenSession, StartTask
 from qloom.broker.queue.lines import DeviceLine, SessionEntry
 from qloom.broker.queue.policies import Candidate, group, policy
 from qloom.broker.queue.state import QueueState
-from qloom.broker.queue.task import QuantumTask
+from qloom.broker.queue.task import Counted, Place, QuantumTask
 from qloom.model import QpuHold
 
 
@@ -72,13 +73,16 @@ class Serving(QueueState):
         whole_is_next = whole_is_next and not device.after_whole
         firsts = device.first_outside() if patient and not whole_is_next else []
         outside = [self._tasks[name] for name in firsts]
+        candidates = [*heads, *outside]
+        if len(candidates) <= 1:
+            return candidates[0] if candidates else None
         rule = policy(device.spec.policy)
-        return min(
-            [*heads, *outside], key=lambda task: rule(_candidate(task, now_us), self.ledger.usage), default=None
-        )
+        return min(candidates, key=lambda task: rule(_candidate(task, now_us), self.ledger.usage))
 
     def _heads(self, device: DeviceLine) -> list[str]:
         """The next task of each session whose turn may come: a session runs one task at a time."""
+        if not device.open:
+            return []
         active = {self._tasks[task].session for task in device.executing}
         return [
             self._sessions[name].tasks[0] for name in device.open if self._sessions[name].tasks and name not in active
@@ -97,7 +101,8 @@ class Serving(QueueState):
             self._take_turn(device, self._sessions[session], task)
         device.executing.append(name)
         task.state, task.since_us, task.attempts = "preparing", now_us, task.attempts + 1
-        task.counted = replace(task.counted, ran_us=0, runs=True)
+        if task.counted.ran_us or not task.counted.runs:
+            task.counted = replace(task.counted, ran_us=0, runs=True)
         return StartTask(name, task.device)
 
     def _take_turn(self, device: DeviceLine, session: SessionEntry, task: QuantumTask) -> None:
@@ -109,7 +114,7 @@ class Serving(QueueState):
     def _become_head(self, device: DeviceLine, session: SessionEntry) -> None:
         """A new head goes to the back of the line, with the tasks from outside that run now ahead of it.
 
-        While a task of its session executes it is not in the line: that it becomes head is told again after that.
+        While a task of its session executes it is not in the line: it becomes head anew after that.
         """
         if any(self._tasks[task].session == session.requested.session for task in device.executing):
             return
@@ -131,6 +136,103 @@ class Serving(QueueState):
 
     def _is_whole(self, session: str) -> bool:
         return self._sessions[session].requested.hold is QpuHold.WHOLE
+
+    # Tasks that leave a line or a device
+
+    def _leave_line(self, device: DeviceLine, task: QuantumTask, now_us: int) -> None:
+        name, session = task.id, task.session
+        if session is None:
+            device.leave_outside(name, group(device.spec.policy, task))
+        elif session in self._sessions:
+            tasks = self._sessions[session].tasks
+            was_head = tasks[0] == name
+            tasks.remove(name)
+            if was_head and tasks:
+                self._become_head(device, self._sessions[session])
+
+    def _leave_device(self, task: QuantumTask, now_us: int) -> DeviceLine:
+        """The device is free for the next task, if it was not so before."""
+        name, device = task.id, self._device(task.device)
+        if name in device.executing:
+            device.executing.remove(name)
+            task.on_device_s = task.executed_us(now_us) / 1e6
+            if (session := self._sessions.get(task.session or "")) is not None:
+                session.turn_s += max(0.0, task.on_device_s - task.expected_s)
+        return device
+
+    def _next_head(self, device: DeviceLine, task: QuantumTask) -> None:
+        """A task has left the device for good: the next of its session may stand in line."""
+        session = self._sessions.get(task.session or "")
+        if session is not None and session.tasks and not task.has_left_device:
+            self._become_head(device, session)
+        task.has_left_device = True
+
+    # Tasks that stand in line again
+
+    def _try_again(self, device: DeviceLine, task: QuantumTask, now_us: int) -> None:
+        """Back to where it was: the place in the line is kept, so it is the first that can run."""
+        task.state, task.since_us = "queued", now_us
+        self._note_deadline(task)
+        name, session = task.id, self._sessions.get(task.session or "")
+        if session is not None:
+            session.tasks.appendleft(name)
+        else:
+            device.wait_outside(name, group(device.spec.policy, task), first=True)
+
+    def _queue_anew(self, device: DeviceLine, task: QuantumTask, now_us: int) -> None:
+        """As if it had just come: its attempts and its wait begin again."""
+        name, session = task.id, self._sessions.get(task.session or "")
+        task.state, task.since_us, task.stopping, task.reason = "queued", now_us, "", ""
+        task.counted = Counted(uncounted_us=now_us - task.queued_us, spent=task.attempts)
+        had_left, task.has_left_device = task.has_left_device, False
+        task.order, task.most_shares = self._next_order(), None
+        self._note_deadline(task)
+        if session is None:
+            device.wait_outside(name, group(device.spec.policy, task))
+        else:
+            session.tasks.append(name)
+            if not had_left or len(session.tasks) == 1:
+                self._become_head(device, session)
+
+    # Devices that are away
+
+    def _count_execution(self, device: DeviceLine, now_us: int) -> list[Action]:
+        """A device went away or came back: in between, execution does not count against the limits of its tasks."""
+        actions: list[Action] = []
+        for task in (self._tasks[name] for name in device.executing):
+            if task.state != "executing" or task.counted.runs is not device.away:
+                continue
+            task.counted = replace(task.counted, ran_us=task.executed_us(now_us), runs=not device.away)
+            task.since_us = now_us
+            self._note_deadline(task)
+            since_us = None if device.away else now_us
+            actions.append(CountExecution(task.id, task.counted.ran_us, since_us))
+        return actions
+
+    def _move_waiting(self, device: DeviceLine, now_us: int) -> list[Action]:
+        """Tasks that may run elsewhere leave a device that is not up, for one that is."""
+        lines = self._devices.values() if device.up else [device]
+        waiting = [name for line in lines if not line.up for tasks in line.outside.values() for name in tasks]
+        actions: list[Action] = []
+        for task in (self._tasks[name] for name in waiting):
+            places = [place for place in task.places if self._device(place.device).up]
+            if places:
+                self._leave_line(self._device(task.device), task, now_us)
+                actions += self._move(task, places, now_us, back=True)
+        return actions
+
+    def _move(self, task: QuantumTask, places: Sequence[Place], now_us: int, *, back: bool) -> list[Action]:
+        """To the place that would have it first."""
+        place = min(places, key=lambda one: (not self.is_up(one.device), self.expected_wait_s(one.device)))
+        self._count_backlog(task, -1)
+        was_reserved_s = task.reserved_s
+        task.move(place, back=back)
+        self._count_backlog(task, 1)
+        self.ledger.change_reserve(task.project, was_reserved_s, task.reserved_s)
+        task.order = self._next_order()
+        device = self._device(place.device)
+        device.wait_outside(task.id, group(device.spec.policy, task))
+        return [MoveTask(task.id, place, task.places), *self._serve(device, now_us)]
 
 
 def _candidate(task: QuantumTask, now_us: int) -> Candidate:

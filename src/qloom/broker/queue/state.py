@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qloom.broker.queue.events import SessionRequested
-from qloom.broker.queue.ledger import Ledger
-from qloom.broker.queue.lines import DeviceLine, SessionEntry
-from qloom.broker.queue.policies import group
-from qloom.broker.queue.promise import DeviceSpec
+from qloom.broker.queue.lines import DeviceLine, DeviceSpec, SessionEntry
+from qloom.broker.queue.policies import Ledger, group
 from qloom.broker.queue.task import Counted, QuantumTask
 from qloom.errors import InputError
 from qloom.model import QpuHold
@@ -44,7 +42,7 @@ class QueueState:
 
         A task at the head of its session has waited for an unknown number of tasks from outside, so none may go
         before it any more; and perhaps for others whose sessions have a next head by now, so the session that has
-        gone longest without a turn is first, from when it was opened on. Tell the core next that the devices are up.
+        gone longest without a turn is first, from when it was opened on. `DeviceUp` must follow for each device.
         """
         for session in sessions:
             self._restore_session(session)
@@ -217,11 +215,14 @@ class QueueState:
         return not self._tasks and not self._sessions
 
     def next_deadline_us(self) -> int | None:
-        """When `TimePassed` should be told at the latest."""
+        """When `TimePassed` is due at the latest."""
         while self._deadlines and not self._is_due(*self._deadlines[0]):
             heapq.heappop(self._deadlines)
-        dues = [due_us for _, due_us, _ in self._holds()]
-        return min(dues + [at_us for at_us, _ in self._deadlines[:1]], default=None)
+        next_us = self._deadlines[0][0] if self._deadlines else None
+        for device in self._devices.values():
+            if device.owner is not None and (due := self._sessions[device.owner].due_us()) is not None:
+                next_us = due[0] if next_us is None else min(next_us, due[0])
+        return next_us
 
     def _holds(self) -> list[tuple[str, int, str]]:
         """Sessions that hold a whole device, when they must give it back, and why."""

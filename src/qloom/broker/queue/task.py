@@ -67,7 +67,8 @@ class QuantumTask:
     @property
     def reserved_s(self) -> float:
         """What a budget must have left for the task, wherever it runs."""
-        return max(self.expected_s, *(place.expected_s for place in self.places), 0.0)
+        longest_s = max(self.expected_s, 0.0)
+        return max(longest_s, *(place.expected_s for place in self.places)) if self.places else longest_s
 
     @property
     def is_held(self) -> bool:

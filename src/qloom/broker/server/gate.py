@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMappi
 from typing import Any
 
 from qloom.broker.auth.callers import Authenticator, RequestHead
-from qloom.broker.config import LimitsPart
+from qloom.broker.auth.peers import peer_of
+from qloom.broker.config_parts import LimitsPart
 from qloom.broker.problems import (
     Malformed,
     TooLarge,
@@ -24,15 +25,16 @@ from qloom.broker.problems import (
     Unavailable,
     status_of,
 )
-from qloom.broker.server.framing import check_request
+from qloom.broker.requests import Caller
 from qloom.broker.server.limits import ByteBudget, Rate, Slots
-from qloom.broker.server.peers import peer_of
-from qloom.broker.store.records import Caller
+from qloom.broker.server.protocol import check_request
 from qloom.errors import QloomError
 
 OPEN_PATHS = ("/healthz", "/metrics", "/openapi.json")  # they tell nothing of anybody
 STREAMS = "/v1/events"
 TASKS = "/v1/tasks"
+LISTS = ("/v1/tasks", "/v1/sessions", "/v1/queue")  # their answers grow with what is queued
+LIST_BYTES = 32 * 1024  # of a list that count as another request: making them takes about as long as a small answer
 FORM_BYTES = 64 * 1024  # of every other request: its form is parsed on the event loop
 FORWARDED = (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip")
 
@@ -64,6 +66,21 @@ class Gate:
             return
         if scope["type"] != "http":
             return
+        answered = False
+
+        async def noted_send(message: Message) -> None:
+            nonlocal answered
+            answered = True
+            await send(message)
+
+        try:
+            await self._pass(scope, receive, noted_send)
+        except asyncio.CancelledError:  # by a server that stops and has waited long enough
+            if answered:
+                raise
+            await answer(send, _stopping())
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with contextlib.AsyncExitStack() as held:
             try:
                 body = await self._admit(scope, receive, held)
@@ -72,8 +89,10 @@ class Gate:
                 return
             if body is not None:
                 caller: Caller | None = scope.get("caller")
-                allowed = send if caller is None else self._while_allowed(caller, send)
-                await self._app(scope, _replay(body, receive), allowed)
+                if caller is not None:
+                    send = self._while_allowed(caller, send)
+                    send = self._charged(caller, send) if scope["path"] in LISTS else send
+                await self._app(scope, _replay(body, receive), send)
 
     async def _admit(self, scope: Scope, receive: Receive, held: contextlib.AsyncExitStack) -> bytes | None:
         """The body of a request that may pass, or None if whoever sent it has gone; what it uses is in `held`."""
@@ -130,6 +149,15 @@ class Gate:
                 await send(message)
 
         return send_if_allowed
+
+    def _charged(self, caller: Caller, send: Send) -> Send:
+        """Count a long list as several requests: the loop serves nobody else while it is made."""
+
+        async def send_and_charge(message: Message) -> None:
+            self._rate.charge(caller.user, len(message.get("body", b"")) // LIST_BYTES)
+            await send(message)
+
+        return send_and_charge
 
     @contextlib.contextmanager
     def _counted_failures(self, peer: str) -> Iterator[None]:
@@ -191,6 +219,10 @@ def _too_large(max_bytes: int) -> TooLarge:
 
 def _withdrawn() -> Unauthenticated:
     return Unauthenticated("the credential was withdrawn while the request waited", hint="ask for another one")
+
+
+def _stopping() -> Unavailable:
+    return Unavailable("the broker stops, and could not finish this request", hint="send it again")
 
 
 def _changed() -> Unavailable:

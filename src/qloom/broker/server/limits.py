@@ -38,6 +38,11 @@ class Rate:
         if left < 1:
             raise TooManyRequests(f"more than {self._per_s:g} {self._what} a second", hint="wait a moment")
 
+    def charge(self, user: str, more: float) -> None:
+        """Count more for something that was let through and turned out to be large; the user may be in debt then."""
+        left, as_of_s = self._left.get(user, (self._burst, self._now_s()))
+        self._left[user] = (left - more, as_of_s)
+
 
 class Slots:
     """At most `each` at once for each user or peer, and `total` in all."""

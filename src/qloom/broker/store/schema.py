@@ -14,7 +14,7 @@ from pathlib import Path
 
 from qloom.errors import InputError
 
-VERSION = 2
+VERSION = 3
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -37,7 +37,8 @@ CREATE TABLE tasks (
     spent INTEGER NOT NULL DEFAULT 0,    -- attempts before it was last queued anew
     places TEXT,                         -- the devices that it may run on, if there are several
     ran_us INTEGER NOT NULL DEFAULT 0,   -- execution that counted before `counted_us`
-    counted_us INTEGER                   -- since when execution counts; NULL while the device is away
+    counted_us INTEGER,                  -- since when execution counts; NULL while the device is away
+    calibration TEXT                     -- of the device, as the task was executed
 );
 CREATE UNIQUE INDEX tasks_by_key ON tasks (user, project, key) WHERE key IS NOT NULL;
 CREATE INDEX tasks_live ON tasks (number) WHERE ended_us IS NULL;

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from qloom.broker.records import SessionRecord
 from qloom.broker.store.database import Database
-from qloom.broker.store.records import SessionRecord
 from qloom.model import QpuHold
 
 CLOSED_COLUMNS = "id, device, hold, user, project, shared, state, requested_us, opened_us, reason"

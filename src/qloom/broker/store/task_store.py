@@ -11,14 +11,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from qloom.broker.queue.task import Counted, Place
+from qloom.broker.records import TaskRecord
+from qloom.broker.requests import read_payload
 from qloom.broker.store.database import Database
-from qloom.broker.store.records import TaskRecord, read_payload
 from qloom.model import JsonText, Payload
 
 TO_BE_QUEUED = 2  # of `unwanted`: it is being taken back from its device, to be queued again
 ENDED_COLUMNS = (
     "id, name, user, project, device, session, state, 0 AS held, reason, attempts, expected_s, submitted_us, "
-    "started_us, executing_us, ended_us, billed_s"
+    "started_us, executing_us, ended_us, billed_s, calibration"
 )
 
 View = dict[str, Any]
@@ -122,8 +123,9 @@ class TaskStore:
     def end_task(self, task: TaskRecord, state: str, reason: str, now_us: int) -> None:
         """A task is over, with its result if it is done; its payload is no longer needed."""
         self.stage(
-            "UPDATE tasks SET state = ?, reason = ?, ended_us = ?, billed_s = ?, attempts = ? WHERE id = ?",
-            *(state, reason, now_us, task.billed_s, task.attempts, task.id),
+            "UPDATE tasks SET state = ?, reason = ?, ended_us = ?, billed_s = ?, attempts = ?, calibration = ? "
+            "WHERE id = ?",
+            *(state, reason, now_us, task.billed_s, task.attempts, task.calibration, task.id),
             group=task.id,
         )
         if state == "done":

@@ -12,12 +12,13 @@ from qloom.errors import InputError, PayloadError
 NEEDS: dict[str, tuple[tuple[str, ...], str]] = {
     "annealing": ((), ""),
     "exact": ((), ""),
-    "qaoa": (("qiskit", "qiskit_aer", "qiskit_qasm3_import"), "qaoa"),
+    "aer": (("qiskit", "qiskit_aer", "qiskit_qasm3_import"), "qiskit"),
+    "qaoa": (("qiskit", "qiskit_aer", "qiskit_qasm3_import"), "qiskit"),
     "pulser": (("pulser", "pulser_simulation"), "pulser"),
 }
 
 
-SOLVERS = {"qubo": "annealing", "openqasm3": "qaoa", "pulser": "pulser"}  # for a payload that may run on any
+SOLVERS = {"qubo": "annealing", "openqasm3": "aer", "pulser": "pulser"}  # for a payload that may run on any
 
 
 def require(solver: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from qloom.devices.solvers import seed_of
-from qloom.devices.solvers.samples import MOST_SAMPLES, samples
+from qloom.devices.solvers.samples import most_samples, samples
 from qloom.payloads.qubo import read_qubo
 
 LARGEST = 5000  # variables: a dense problem of this size is 12.5 million couplings
@@ -27,7 +27,7 @@ def solve(request: dict[str, Any]) -> dict[str, Any]:
     found = sampler().sample(model, num_reads=request["shots"], seed=seed_of(request))
     first = [int(found.first.sample[name]) for name in names]
     best = found.aggregate().record  # as arrays: shots x variables of Python objects may be gigabytes
-    order = np.argsort(best.energy, kind="stable")[:MOST_SAMPLES]
+    order = np.argsort(best.energy, kind="stable")[: most_samples(problem)]
     columns = [found.variables.index(name) for name in names]
     rows = [
         ([int(value) for value in best.sample[row][columns]], float(best.energy[row]), int(best.num_occurrences[row]))

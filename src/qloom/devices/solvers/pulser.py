@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import warnings
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,10 @@ def solve(request: dict[str, Any]) -> dict[str, Any]:
     check_limit(request, "qubits", len(sequence.register.qubit_ids), "the sequence has {} atoms")
     check_limit(request, "max_duration_ns", sequence.get_duration(), "the sequence lasts {} ns")
     np.random.seed(seed_of(request))  # Pulser samples with the global generator
-    found = simulation.QutipEmulator.from_sequence(sequence).run().sample_final_state(N_samples=request["shots"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        emulator = simulation.QutipEmulator.from_sequence(sequence)
+        found = emulator.run().sample_final_state(N_samples=request["shots"])
     counts = {str(bits): int(number) for bits, number in sorted(found.items())}
     atoms = [str(name) for name in sequence.register.qubit_ids]
     return {"form": "counts", "counts": counts, "atoms": atoms, "shots": request["shots"]}

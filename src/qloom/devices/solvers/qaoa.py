@@ -10,23 +10,19 @@ import importlib
 import math
 from typing import Any
 
-from qloom.devices.solvers import check_limit, seed_of
+from qloom.devices.solvers import aer, seed_of
 from qloom.devices.solvers.samples import samples
 from qloom.errors import PayloadError
-from qloom.payloads.openqasm3 import circuits
 from qloom.payloads.qubo import Qubo, read_qubo
 
-LARGEST = 20  # qubits: a state is 16 MB, and a deep circuit some seconds
+LARGEST = aer.LARGEST
 LAYERS = 5
 RAMP = 0.75  # the largest angle, in units of a typical qubit's energy
 
 
 def solve(request: dict[str, Any]) -> Any:
-    """Samples of a QUBO, or counts of each circuit (of one circuit: its counts)."""
-    if request["kind"] == "qubo":
-        return _solve_qubo(request)
-    answers = [_counts(_within(_parse(text), request), request) for text in circuits(request["body"])]
-    return answers if isinstance(request["body"], list) else answers[0]
+    """Samples of a QUBO, or counts of circuits."""
+    return _solve_qubo(request) if request["kind"] == "qubo" else aer.solve(request)
 
 
 def _solve_qubo(request: dict[str, Any]) -> dict[str, Any]:
@@ -34,7 +30,8 @@ def _solve_qubo(request: dict[str, Any]) -> dict[str, Any]:
     layers = request.get("options", {}).get("layers", LAYERS)
     if isinstance(layers, bool) or not isinstance(layers, int) or not 1 <= layers <= 100:
         raise PayloadError(f"QAOA takes 1 to 100 layers, not {layers!r}")
-    counts = _counts(qaoa_circuit(problem, layers), request)["counts"]
+    circuit = aer.unroll(qaoa_circuit(problem, layers), optimization_level=1)
+    counts = aer.run(circuit, [("meas", len(problem.variables))], request["shots"], seed_of(request))["counts"]
     rows = []
     for text, occurrences in counts.items():
         values = [int(bit) for bit in reversed(text)]  # qiskit writes the first bit last
@@ -64,31 +61,3 @@ def qaoa_circuit(problem: Qubo, layers: int) -> Any:
         circuit.rx(-2 * beta, range(count))  # all plus is the lowest state of minus the mixer: hence the sign
     circuit.measure_all()
     return circuit
-
-
-def _parse(text: str) -> Any:
-    qasm3: Any = importlib.import_module("qiskit.qasm3")
-    try:
-        return qasm3.loads(text)
-    except Exception as error:  # the importer has several kinds, and raises others beside them
-        raise PayloadError(f"the circuit cannot be read: {str(error).splitlines()[0][:200]}") from None
-
-
-def _within(circuit: Any, request: dict[str, Any]) -> Any:
-    check_limit(request, "qubits", circuit.num_qubits, "the circuit has {} qubits")
-    check_limit(request, "max_bits", circuit.num_clbits, "the circuit has {} classical bits")
-    check_limit(request, "max_operations", circuit.size(), "the circuit has {} operations")
-    return circuit
-
-
-def _counts(circuit: Any, request: dict[str, Any]) -> dict[str, Any]:
-    qiskit: Any = importlib.import_module("qiskit")
-    backend = importlib.import_module("qiskit_aer").AerSimulator(
-        seed_simulator=seed_of(request), max_parallel_threads=1
-    )
-    done = backend.run(qiskit.transpile(circuit, backend, optimization_level=1), shots=request["shots"]).result()
-    if not done.success:
-        raise PayloadError(f"the circuit cannot be run: {done.status}")
-    counts = {str(bits): int(number) for bits, number in sorted(done.get_counts().items())}
-    registers = [[register.name, register.size] for register in circuit.cregs]
-    return {"form": "counts", "counts": counts, "registers": registers, "shots": request["shots"]}

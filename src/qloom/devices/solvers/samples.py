@@ -7,7 +7,12 @@ from typing import Any
 
 from qloom.payloads.qubo import Qubo
 
-MOST_SAMPLES = 1000  # the best ones are told; `shots` says how many there were
+MOST_VALUES = 10_000_000  # of all samples together: of more, the best are returned
+
+
+def most_samples(problem: Qubo) -> int:
+    """How many samples an answer has at most: all but for very many shots of a very large problem."""
+    return max(1000, MOST_VALUES // len(problem.variables))
 
 
 def samples(problem: Qubo, rows: Iterable[tuple[Sequence[int], float, int]], **more: Any) -> dict[str, Any]:
@@ -18,7 +23,7 @@ def samples(problem: Qubo, rows: Iterable[tuple[Sequence[int], float, int]], **m
         merged[key] = (float(energy), merged.get(key, (0.0, 0))[1] + int(occurrences))
     ordered = sorted(merged.items(), key=lambda entry: entry[1][0])  # stable: of equals, the first that was found
     best, (energy, _) = ordered[0]
-    told = ordered[:MOST_SAMPLES]
+    told = ordered[: most_samples(problem)]
     return {
         "form": "samples",
         "values": [[variable, value] for variable, value in zip(problem.variables, best, strict=True)],

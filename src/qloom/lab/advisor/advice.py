@@ -17,7 +17,7 @@ from qloom.lab.advisor.trial import Trial, mean, run_trial
 from qloom.model import QpuHold
 from qloom.runs.runner import Plan
 from qloom.strategies import STRATEGIES, options_of, parse_strategy
-from qloom.views.durations import human_s
+from qloom.views.summary import human_s
 
 FALLBACK = "malleable"  # it needs no durations, and is the least wrong where it is wrong: docs/results/advisor.md
 SAMPLES = 96  # few draws of a busy cluster hold one of the long waits that make a strategy dear
@@ -69,8 +69,8 @@ class Advice:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON and the journal."""
-        told = {name: value for name, value in asdict(self).items() if value is not None}
-        return {**told, "flag": self.flag}
+        values = {name: value for name, value in asdict(self).items() if value is not None}
+        return {**values, "flag": self.flag}
 
 
 def abstain(missing: str) -> Advice:
@@ -169,8 +169,8 @@ def _still_worth(tried: dict[str, list[Trial]], value: float, dearer: float) -> 
 
 
 def _unkindness(strategy: str, trials: list[Trial]) -> tuple[float, int]:
-    usual, told = parse_strategy(strategy)
-    hold = told or usual.usual_qpu_hold
+    usual, named = parse_strategy(strategy)
+    hold = named or usual.usual_qpu_hold
     return round(mean([trial.qpu_s for trial in trials]), 1), KINDEST.index(hold)
 
 

@@ -1,4 +1,4 @@
-"""How long work takes, as far as earlier runs or the program say, and what came out of it."""
+"""How long work takes, as far as earlier runs or the program say, and its results."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ class Known:
         self.events = events  # of the earlier runs, oldest first: strategies that look ahead learn from them
         self._pasts = list(pasts)
         self._by_name = _seconds_by_name(events)
+        self._program_s = _program_s(events)
         self._results: dict[str, tuple[ResultStore, dict[str, Any]]] = {}
 
     @property
@@ -58,6 +59,18 @@ class Known:
         named_s = self._by_name.get(work.task.name)
         return None if named_s is None else (named_s, EXPECTED)
 
+    def program_s(self, job: str, call: str | None, awaited: bool) -> float | None:
+        """How long the program itself computes before this call: as when it was made, else the mean over all."""
+        for past in self._pasts:
+            if past.made(job, call):
+                return past.program_s(job, call, awaited)
+        return None if awaited else self._program_s
+
+    @property
+    def measures_programs(self) -> bool:
+        """Whether an earlier run says what the program computes itself."""
+        return self._program_s is not None
+
     def remember(self, memory: Memory, store: ResultStore) -> None:
         """Keep the results of a trial for the next one."""
         for work, kept in memory.results.items():
@@ -78,7 +91,7 @@ class Known:
 
 
 class Drawn:
-    """Durations of one trial: each name and each piece of work is stretched by a factor of its own.
+    """Durations of one trial: each name and each piece of work is stretched by a separate factor.
 
     They are the same under every strategy.
     """
@@ -88,6 +101,7 @@ class Drawn:
         self._seed = seed
         self.has = known.has
         self.result = known.result
+        self.measures_programs = known.measures_programs
 
     def seconds(self, work: Work | QuantumWork) -> float | None:
         """The duration that is known, stretched."""
@@ -97,6 +111,11 @@ class Drawn:
         name = work.payload.name if isinstance(work, QuantumWork) else work.task.name
         seconds, spread = known
         return seconds * self._factor(name, spread.name) * self._factor(work.id, spread.work)
+
+    def program_s(self, job: str, call: str | None, awaited: bool) -> float | None:
+        """What the program itself computes, stretched."""
+        seconds = self._known.program_s(job, call, awaited)
+        return None if seconds is None else seconds * self._factor("the program", MEASURED.name)
 
     def _factor(self, what: str, spread: float) -> float:
         return Random(f"{self._seed} {what}").lognormvariate(-(spread**2) / 2, spread)
@@ -108,6 +127,8 @@ class Replayed:
     def __init__(self, past: Past) -> None:
         self._past = past
         self.seconds = past.seconds
+        self.program_s = past.program_s
+        self.measures_programs = past.measures_programs
 
     def has(self, work: Work | QuantumWork) -> bool:
         """Nothing is computed."""
@@ -121,7 +142,7 @@ class Replayed:
 
 
 def known_of(program: str, *runs: str) -> Known:
-    """What these runs tell, or else the last runs of a program in real time."""
+    """What these runs have measured, or else the last runs of a program in real time."""
     names = list(runs) or home.runs_of(program)
     pasts, all_events = [], []
     for name in names:
@@ -144,3 +165,10 @@ def _seconds_by_name(all_events: Sequence[Sequence[Event]]) -> dict[str, float]:
             if work in memory.durations_us:
                 seconds.setdefault(name, []).append(memory.durations_us[work] / 1e6)
     return {name: sum(values) / len(values) for name, values in seconds.items()}
+
+
+def _program_s(all_events: Sequence[Sequence[Event]]) -> float | None:
+    """The mean time that programs computed themselves before a call; None if that was never measured."""
+    memories = [recall(events) for events in all_events]
+    computed_us = [time_us for memory in memories for time_us in memory.computed_us.values()]
+    return sum(computed_us) / 1e6 / max(1, sum(len(memory.calls) for memory in memories)) if computed_us else None

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from qloom.lab.advisor.crowd import Queue, Seen
 from qloom.site import Site
-from qloom.slurm.client import backfill_interval_s, call_once, read_config
+from qloom.slurm.commands import backfill_interval_s, call_once, read_config
 from qloom.slurm.facts import default_partition
 
 TIMEOUT_S = 10.0

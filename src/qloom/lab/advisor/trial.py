@@ -1,30 +1,42 @@
-"""One trial: the program under a strategy in virtual time, with durations and other users as they were drawn."""
+"""One trial: the program under a strategy in virtual time, with durations and other users as they were drawn.
+
+The journal of a run, replayed in trials under other strategies with nothing computed, gives what these would have
+cost.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from statistics import fmean
 
 from qloom.errors import QloomError
 from qloom.journal.event import Event
 from qloom.journal.events import RunStarted
-from qloom.journal.file import Journal
+from qloom.journal.file import Journal, ended_as, start_of
 from qloom.journal.history import History, read_history
-from qloom.journal.replay import recall
-from qloom.lab.advisor.crowd import Crowd
-from qloom.lab.advisor.known import Known
+from qloom.journal.replay import Past, recall
+from qloom.lab.advisor.crowd import Crowd, Waits
+from qloom.lab.advisor.known import Known, Replayed
 from qloom.ports import Durations
 from qloom.runs.assembly import assemble
-from qloom.runs.runner import Plan
+from qloom.runs.plan import Plan, plan_of
+from qloom.runs.runner import read_profile
 from qloom.site import Site
+from qloom.strategies import STRATEGIES
 from qloom.views.accounting import account
+from qloom.views.summary import human_s
 from qloom.worlds.virtual.loop import VirtualClock, run_virtual
 from qloom.worlds.virtual.world import VirtualWorld
 
 MOMENT_S = 1e-6
+MOST_EVENTS = 5000  # a longer journal is not replayed in passing
+WORTH = 0.01  # a smaller difference is none
 
 
 @dataclass(frozen=True)
@@ -112,3 +124,55 @@ def _quantum_s(history: History) -> list[float]:
 def mean(values: Sequence[float]) -> float:
     """The mean; 0 of nothing."""
     return fmean(values) if values else 0.0
+
+
+@dataclass(frozen=True)
+class Instead:
+    """A run replayed as it was, and under the strategy that costs least."""
+
+    own: Trial
+    strategy: str
+    best: Trial
+    cheaper: float  # as a part of the run's own cost
+
+    def __str__(self) -> str:
+        if self.cheaper < WORTH:
+            return "replayed in virtual time, no other strategy costs less"
+        return (
+            f"replayed in virtual time, this run takes {human_s(self.own.turnaround_s)} and {self.own.node_s:.1f} "
+            f"node-seconds, {self.strategy} {human_s(self.best.turnaround_s)} and {self.best.node_s:.1f}: "
+            f"{self.cheaper:.0%} less cost"
+        )
+
+
+def instead(events: list[Event], directory: Path) -> Instead | None:
+    """Estimate the cost under another strategy, or None if that would take too long."""
+    if ended_as(events) != "done" or len(events) > MOST_EVENTS or "," in start_of(events).strategy:
+        return None
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            return _replay(events, plan_of(events, directory.name), read_profile(str(directory)))
+    except (Exception, SystemExit):  # the program is the user's: it may be gone, changed, or do anything
+        return None
+
+
+def _replay(events: list[Event], plan: Plan, past: Past | None) -> Instead | None:
+    if past is None or (plan.program.digest and plan.program.digest != start_of(events).program_digest):
+        return None
+    on_slurm = plan.world == "slurm"  # elsewhere nobody else is there, and the jobs wait for each other again
+    crowd = Waits(mean(node_waits_s(read_history(events))) if on_slurm else 0.0, drawn=False)
+    known = Known(events=[events])
+    trials: dict[str, Trial] = {}
+    for strategy in dict.fromkeys((plan.strategy, *STRATEGIES.built_in)):
+        options = plan.options if strategy == plan.strategy else {}
+        variant = replace(plan, strategy=strategy, options=options, world="virtual", profile=None)
+        with contextlib.suppress(QloomError):
+            trials[strategy] = run_trial(variant, Replayed(past), crowd, "replay", known)
+    own = trials[plan.strategy]
+    value = plan.site.nodes * plan.jobs
+
+    def cost(strategy: str) -> float:
+        return value * trials[strategy].turnaround_s + trials[strategy].node_s
+
+    best = min(trials, key=cost)
+    return Instead(own, best, trials[best], 1 - cost(best) / max(1e-9, cost(plan.strategy)))

@@ -1,4 +1,4 @@
-"""Draws what came of a campaign: bars beside the published figures, nodes over time, and the map of who wins."""
+"""Draws the results of a campaign: bars beside the published figures, nodes over time, and the map of who wins."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from qloom.errors import InputError
 from qloom.journal.event import Event
 from qloom.journal.history import read_history
 from qloom.lab.campaign.cells import published_for
+from qloom.lab.campaign.figures import spread_of
 from qloom.lab.campaign.formats import AS_IT_COUNTS, HEADINGS
 from qloom.lab.campaign.rows import Result, Results
-from qloom.lab.campaign.statistics import spread_of
 from qloom.views.picture import RC, WIDTH_IN
-from qloom.views.styles import GREY, INK, PALETTE
+from qloom.views.timeline import GREY, INK, PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 TIMELINES_AT_MOST = 12
-JOBS_AT_MOST = 10  # more cannot be told apart, and make a page of megabytes
+JOBS_AT_MOST = 10  # more cannot be distinguished, and make a page of megabytes
 GROUPS_AT_MOST = 24
 BAR_IN, TIMELINE_IN, HEAD_IN = 2.4, 1.05, 0.5
 
@@ -129,7 +129,7 @@ def nodes_over_time(results: Results, kind: str, *, transparent: bool = False) -
     """Nodes held by each job, one above the other, as in figure 2 of the QCE25 paper."""
     from matplotlib.figure import Figure
 
-    chosen = telling(results)[:TIMELINES_AT_MOST]
+    chosen = worth_drawing(results)[:TIMELINES_AT_MOST]
     if not chosen:
         raise InputError(
             f"campaign {results.asked.name} has workloads: no nodes over time are kept", hint="draw bars"
@@ -145,8 +145,8 @@ def nodes_over_time(results: Results, kind: str, *, transparent: bool = False) -
         return saved(figure, kind, transparent=transparent)
 
 
-def telling(results: Results) -> list[Result]:
-    """The cells whose timelines tell the most: those of the most jobs, as long as they can be told apart."""
+def worth_drawing(results: Results) -> list[Result]:
+    """The cells whose timelines show the most: those of the most jobs, if these can be distinguished."""
     found = [result for result in results.results if not result.cell.setting.workload]
     counts = [result.cell.setting.jobs or 1 for result in found]
     most = max((count for count in counts if count <= JOBS_AT_MOST), default=min(counts, default=0))

@@ -1,8 +1,10 @@
-"""The figures of one cell, from its journal alone; beside them, what a paper that counts in its own way would say."""
+"""The figures of one cell, from its journal alone, as we count and as a paper counts; and statistics over repeats."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from qloom.journal.event import Event
 from qloom.journal.history import History, read_history
@@ -11,6 +13,11 @@ from qloom.journal.queries import measured_figures
 from qloom.views.accounting import Figures, account
 
 AS_PUBLISHED = "as_published_"  # before the name of a figure: counted as the paper counts
+# The 97.5 % quantile of Student's t for 1, 2, ... degrees of freedom; beyond 30 the last one, which is safe.
+T_975 = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
+    *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
 
 
 def figures_of(events: Sequence[Event], quirks: Sequence[str] = ()) -> dict[str, float]:
@@ -20,11 +27,11 @@ def figures_of(events: Sequence[Event], quirks: Sequence[str] = ()) -> dict[str,
     history = read_history(events)
     used = account(history)
     nodes = history.start.site["nodes"]
-    told = used.as_dict()
+    values = used.as_dict()
     qpu_s = used.wall_s * max(1, len(history.start.site["qpus"]))
     return {
-        **{name: value for name, value in told.items() if isinstance(value, float)},
-        "node_s": told["node_s_held"],
+        **{name: value for name, value in values.items() if isinstance(value, float)},
+        "node_s": values["node_s_held"],
         **(_as_published(history, used, quirks) if quirks else {}),
         "node_use": round(used.node_s_busy / used.node_s_held, 6) if used.node_s_held else 0.0,
         "qpu_use": round(used.qpu_s_busy / qpu_s, 6) if qpu_s else 0.0,
@@ -70,3 +77,23 @@ def _used_nodes_s(history: History) -> float:
         return len({node for task in during for node in task.resources}.intersection(held.resources))
 
     return sum(held.seconds * used(held) for held in history.intervals if held.kind == "node")
+
+
+@dataclass(frozen=True)
+class RepeatStatistics:
+    """What some repeats have in common: `ci95` is half the width of the interval around the mean."""
+
+    mean: float
+    sd: float
+    ci95: float
+    n: int
+
+
+def spread_of(values: Sequence[float]) -> RepeatStatistics:
+    """The figures of some repeats; of a single one nothing is known but its value."""
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n == 1:
+        return RepeatStatistics(mean, 0.0, 0.0, 1)
+    sd = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    return RepeatStatistics(mean, sd, T_975[min(n - 1, len(T_975)) - 1] * sd / math.sqrt(n), n)

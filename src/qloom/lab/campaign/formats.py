@@ -91,7 +91,7 @@ def as_text(results: Results) -> Group:
     parts: list[Any] = []
     if not results.campaign.claims:  # their cells are tables of the campaigns that they come from
         parts += _tables(results)
-    if differences := telling_differences(results):
+    if differences := notable_differences(results):
         parts += _rich("Differences, paired by seed", difference_columns(differences), differences)
     if claims := claims_of(results):
         parts += _rich("Claims, in per cent", CLAIM_COLUMNS, claims)
@@ -118,7 +118,7 @@ def printed(results: Results) -> str:
     return captured.get()
 
 
-def telling_differences(results: Results) -> list[dict[str, Any]]:
+def notable_differences(results: Results) -> list[dict[str, Any]]:
     """Differences that come with an interval: those of several repeats."""
     return differences_of(results) if results.campaign.repeats > 1 else []
 
@@ -189,7 +189,7 @@ def as_markdown(results: Results) -> str:
     parts = [f"# {campaign.title}", ""]
     parts += [f"{line}\n" for line in (campaign.source, campaign.notes) if line]
     parts += [_markdown(columns_of(results), rows_of(results))]
-    if differences := telling_differences(results):
+    if differences := notable_differences(results):
         parts += ["## Differences, paired by seed\n", _markdown(difference_columns(differences), differences)]
     if claims := claims_of(results):
         columns = [*CLAIM_COLUMNS, ("figure", "figure"), ("definition", "definition")]

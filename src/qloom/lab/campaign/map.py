@@ -8,7 +8,7 @@ from qloom.devices.technologies import TECHNOLOGIES
 from qloom.lab.campaign.cells import MAPPED
 from qloom.lab.campaign.charts import colours_of
 from qloom.lab.campaign.rows import Result, Results
-from qloom.views.styles import INK
+from qloom.views.timeline import INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -81,7 +81,7 @@ class Setting(CampaignTable):
     job_nodes: int | None = Field(default=None, ge=1, description="The most nodes that one job may hold.")
     technology: Text | None = Field(default=None, description="Of the QPU; annealer unless given.")
     shots: int | None = Field(
-        default=None, ge=1, description="Sets quantum_s to what the technology takes for so many shots."
+        default=None, ge=1, description="Sets quantum_s to what the technology takes for this many shots."
     )
     shares: int | None = Field(default=None, ge=1, description="vQPUs that the QPU is divided into.")
     lanes: int | None = Field(default=None, ge=1, description="Tasks that the QPU runs at once.")
@@ -192,7 +192,7 @@ class Campaign(CampaignTable):
     baseline: Text | None = Field(default=None, description="The strategy that others are compared with.")
     quirks: list[Quirk] = Field(
         default_factory=list,
-        description="How the paper counts, if not honestly; such figures are told beside the honest ones.",
+        description="How the paper counts, if not honestly; such figures are shown beside the honest ones.",
     )
     calibrated: dict[str, Calibrated] = Field(default_factory=dict)
     calibrate: dict[str, dict[str, Label]] = Field(

@@ -7,19 +7,19 @@ from html import escape
 from typing import Any
 
 from qloom.lab.campaign.cells import calibrated_of
-from qloom.lab.campaign.charts import TIMELINES_AT_MOST, bars, drawing_of, nodes_over_time, telling
+from qloom.lab.campaign.charts import TIMELINES_AT_MOST, bars, drawing_of, nodes_over_time, worth_drawing
 from qloom.lab.campaign.formats import (
     CLAIM_COLUMNS,
     Column,
     columns_of,
     difference_columns,
+    notable_differences,
     shown,
-    telling_differences,
 )
 from qloom.lab.campaign.manifest import plain
 from qloom.lab.campaign.rows import Results, claims_of, rows_of
 from qloom.views.page import Table, page
-from qloom.views.styles import INK
+from qloom.views.timeline import INK
 
 TIMELINES_SHOWN = 6
 MARK, END = "<h2>Timeline</h2>", "</body>"
@@ -29,11 +29,13 @@ def page_of(results: Results) -> str:
     """The page. It has no script and fetches nothing; every name in it is escaped."""
     campaign = results.campaign
     tables: list[Table] = [("Results", _rows(columns_of(results), rows_of(results)))]
-    if differences := telling_differences(results):
+    if differences := notable_differences(results):
         tables.append(("Differences, paired by seed", _rows(difference_columns(differences), differences)))
     if claims := claims_of(results):
         tables.append(("Claims, in per cent", _rows([*CLAIM_COLUMNS, ("definition", "definition")], claims)))
-    body = page(campaign.title, tables, [(r.cell.id, results.events(r)) for r in telling(results)[:TIMELINES_SHOWN]])
+    body = page(
+        campaign.title, tables, [(r.cell.id, results.events(r)) for r in worth_drawing(results)[:TIMELINES_SHOWN]]
+    )
     mark = MARK if MARK in body else END  # workloads have no timelines
     before, _, after = body.partition(mark)
     sections = [_remark(campaign.source), _remark(campaign.notes), *_figures(results)]
@@ -41,8 +43,8 @@ def page_of(results: Results) -> str:
 
 
 def _rows(columns: list[Column], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Headings that come twice are told apart by a narrow space, so that a row keeps both."""
-    told: list[dict[str, Any]] = []
+    """Headings that occur twice differ by a narrow space, so that a row keeps both."""
+    labelled: list[dict[str, Any]] = []
     for row in rows:
         cells: dict[str, Any] = {}
         for key, heading in columns:
@@ -50,8 +52,8 @@ def _rows(columns: list[Column], rows: list[dict[str, Any]]) -> list[dict[str, A
                 heading += "\u2009"
             plain = isinstance(row.get(key), float) and not key.endswith(("_error", "_use", "_ratio"))
             cells[heading] = row[key] if plain and f"{key}_ci95" not in row else shown(row, key)
-        told.append(cells)
-    return told
+        labelled.append(cells)
+    return labelled
 
 
 def _figures(results: Results) -> list[str]:
@@ -60,7 +62,7 @@ def _figures(results: Results) -> list[str]:
         parts.append(_figure("Who wins", drawing_of(results, "map", "svg")))
     else:
         parts.append(_figure("Strategies", bars(results, "svg", transparent=True)))
-    if not telling(results):
+    if not worth_drawing(results):
         return parts
     parts.append(
         _figure("Nodes over time, one job above the other", nodes_over_time(results, "svg", transparent=True))

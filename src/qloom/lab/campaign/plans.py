@@ -1,26 +1,38 @@
-"""From a cell to what is run: an ordinary plan, as `qloom run` would carry it out."""
+"""From a cell to what is run: an ordinary plan, as `qloom run` would carry it out, or a whole loaded cluster.
+
+A cell with a workload runs in virtual time, with the strategy's jobs among others. Its journal has one `job_over`
+for each job, as `qloom load run --csv` writes it, and the figures as `measured`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from math import isnan, nan
+from pathlib import Path
 from random import Random
 from typing import Any
 
 from qloom.devices.technologies import technology
 from qloom.errors import InputError
-from qloom.lab.campaign.cells import Cell
-from qloom.lab.campaign.loadplan import LoadPlan
+from qloom.journal import home
+from qloom.journal.events import JobOver, Measured, RunEnded, RunStarted
+from qloom.journal.file import VERSION, Journal, ReplayedClock
+from qloom.lab.campaign.cells import Cell, Workload, read_workload
 from qloom.lab.campaign.model import PoissonArrivals, Setting
-from qloom.lab.campaign.workload import read_workload
+from qloom.lab.load.metrics import LoadMetrics
+from qloom.lab.load.run import Load, LoadResult, run_load
+from qloom.lab.load.source import Source
+from qloom.lab.load.workload import parse_mix
 from qloom.programs.load import load_program
-from qloom.runs.runner import Plan
+from qloom.runs.runner import Outcome, Plan
 from qloom.site import Site, site_from
 from qloom.strategies import options_of
+from qloom.version import __version__
 
 SEED_DISTANCE = 1000  # between repeats: jobs of one run have seeds next to each other
-PATIENCE_GROWTHS = 3  # a scaled patience is at least so many times the time that growing takes
+PATIENCE_GROWTHS = 3  # a scaled patience is at least this many times the time that growing takes
 
 
 @dataclass(frozen=True)
@@ -29,7 +41,7 @@ class Conditions:
 
     world: str | None = None  # None: what its cells say
     scale: float = 1.0  # all times of programs and strategies are multiplied by this, overheads are not
-    overheads: Mapping[str, float] | None = None  # measured ones, in place of the campaign's
+    overheads: Mapping[str, float] | None = None  # measured ones, instead of the campaign's
 
 
 def parse_scale(text: str) -> float:
@@ -39,7 +51,7 @@ def parse_scale(text: str) -> float:
     except (ValueError, ZeroDivisionError):
         scale = 0.0
     if not 0 < scale <= 1:
-        raise InputError(f"{text!r} is no scale", hint="--scale 1/5")
+        raise InputError(f"{text!r} is not a scale", hint="--scale 1/5")
     return scale
 
 
@@ -145,3 +157,72 @@ def _site(setting: Setting, overheads: dict[str, float]) -> Site:
         "overheads": overheads,
     }
     return site_from(values, "the site of a cell")
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """A workload on a site under a strategy; it is carried out like a plan of jobs."""
+
+    workload: Workload
+    strategy: str
+    options: dict[str, float]
+    site: Site
+    seed: int
+    world: str = field(default="virtual", init=False)
+
+    def execute(self) -> Outcome:
+        """Run it in virtual time, and keep the results as a run."""
+        wanted = self.workload
+        result = run_load(
+            Load(
+                Source(jobs=wanted.jobs).read(self.site.nodes, self.seed),
+                self.site,
+                policy=wanted.policy,
+                policy_options={"interval_s": wanted.interval_s},
+                strategy=self.strategy,
+                options=self.options,
+                hybrid=wanted.hybrid,
+                mix=parse_mix(wanted.mix),
+                hybrid_longest_s=wanted.hybrid_longest_h * 3600,
+                load=wanted.load,
+                arrivals=wanted.arrivals,
+                warm_up=wanted.warm_up,
+                harm=True,
+                seed=self.seed,
+            )
+        )
+        directory = home.new_run()
+        self._write(directory, result)
+        return Outcome(directory.name, directory, [], result.errors, [], [])
+
+    def _write(self, directory: Path, result: LoadResult) -> None:
+        clock = ReplayedClock()
+        journal = Journal(directory, clock, durable=False)
+        try:
+            journal.record(RunStarted(
+                version=VERSION, qloom=__version__, program="workload",
+                parameters=self.workload.model_dump(), strategy=self.strategy, options=self.options or None,
+                world=self.world, site=self.site.as_dict(), jobs=len(result.records), seed=self.seed,
+            ))  # fmt: skip
+            for record in sorted(result.records, key=lambda record: (record.end_s, record.number)):
+                clock.set(round(record.end_s * 1e6))
+                journal.record(JobOver(record=record._asdict()))
+            journal.record(Measured(figures=figures_under_load(result.metrics)))
+            journal.record(RunEnded(state="failed" if result.errors else "done"))
+        finally:
+            journal.close()
+
+
+def figures_under_load(metrics: LoadMetrics) -> dict[str, float]:
+    """What a campaign compares; without what there was nothing to measure of."""
+    figures = {
+        "hybrid_wait_s": metrics.hybrid.wait_s.value,
+        "hybrid_turnaround_s": metrics.hybrid.turnaround_s.value,
+        "hybrid_slowdown": metrics.hybrid.bounded_slowdown.value,
+        "rigid_wait_s": metrics.rigid.wait_s.value,
+        "rigid_slowdown": metrics.rigid.bounded_slowdown.value,
+        "harm_s": metrics.harm_s.value if metrics.harm_s is not None else nan,
+        "node_use": metrics.node_utilisation,
+        "qpu_use": metrics.qpu_utilisation,
+    }
+    return {name: round(value, 6) for name, value in figures.items() if not isnan(value)}

@@ -72,7 +72,7 @@ def resolve(raw: Mapping[str, Any], name: str, values: Mapping[str, float] | Non
 def _put_in(value: Any, known: Mapping[str, Any], name: str) -> Any:
     if isinstance(value, str) and value.startswith("$"):
         if value[1:] not in known:
-            raise InputError(f"campaign {name}: {value} is no calibrated value", hint="add it to [calibrated]")
+            raise InputError(f"campaign {name}: {value} is not a calibrated value", hint="add it to [calibrated]")
         return known[value[1:]]
     if isinstance(value, dict):
         return {key: _put_in(item, known, name) for key, item in value.items()}

@@ -11,9 +11,8 @@ from qloom.journal import home
 from qloom.journal.event import Event
 from qloom.journal.file import read_events
 from qloom.lab.campaign.cells import Cell, calibrated_of, expand, published_for
-from qloom.lab.campaign.figures import AS_PUBLISHED, counted, figures_of
+from qloom.lab.campaign.figures import AS_PUBLISHED, counted, figures_of, spread_of
 from qloom.lab.campaign.model import Campaign
-from qloom.lab.campaign.statistics import spread_of
 from qloom.lab.campaign.store import CampaignRun, CampaignStore
 
 
@@ -69,7 +68,7 @@ def read_results(store: CampaignStore) -> Results:
         figures = [figures_of(read_events(home.find_run(run)), campaign.quirks) for run in runs]
         for run, found in zip(runs, figures, strict=True):
             if missing := [figure for figure in campaign.figures if figure not in found]:
-                raise JournalError(f"{cell.id}: no job of {run} tells {missing[0]}", hint="a workload of more jobs")
+                raise JournalError(f"{cell.id}: no job of {run} has a {missing[0]}", hint="a workload of more jobs")
         results.append(Result(cell, runs, figures))
     return Results(asked, campaign, results, {**store.manifest(), "commit": store.commits()})
 
@@ -97,25 +96,25 @@ def _beside(results: Results, result: Result) -> dict[str, Any]:
     known = published_for(campaign, result.cell)
     base = baseline_of(results, result)
     known_base = published_for(campaign, base.cell) if base is not None else {}
-    told: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for figure in campaign.figures:
         short = figure.removesuffix("_s")
         if figure in known:
-            told[f"published_{figure}"] = known[figure]
+            entries[f"published_{figure}"] = known[figure]
             if f"{figure}_sd" in known:
-                told[f"published_{figure}_sd"] = known[f"{figure}_sd"]
+                entries[f"published_{figure}_sd"] = known[f"{figure}_sd"]
             if results.asked.conditions.scale == 1:
-                told[f"{short}_error"] = round(result.as_published(figure) / known[figure] - 1, 6)
+                entries[f"{short}_error"] = round(result.as_published(figure) / known[figure] - 1, 6)
         if base is not None and base.mean(figure):
-            told[f"{short}_ratio"] = round(result.mean(figure) / base.mean(figure), 6)
+            entries[f"{short}_ratio"] = round(result.mean(figure) / base.mean(figure), 6)
             if f"{AS_PUBLISHED}{figure}" in result.figures[0]:
                 ratio = result.as_published(figure) / base.as_published(figure)
-                told[f"{AS_PUBLISHED}{short}_ratio"] = round(ratio, 6)
+                entries[f"{AS_PUBLISHED}{short}_ratio"] = round(ratio, 6)
             if figure in known and figure in known_base:
-                told[f"published_{short}_ratio"] = round(known[figure] / known_base[figure], 6)
+                entries[f"published_{short}_ratio"] = round(known[figure] / known_base[figure], 6)
     if known and results.asked.part is not None:
-        told["fitted"] = result.cell.matches(campaign.calibrate.get(results.asked.part, {}))
-    return told
+        entries["fitted"] = result.cell.matches(campaign.calibrate.get(results.asked.part, {}))
+    return entries
 
 
 def baseline_of(results: Results, result: Result) -> Result | None:

@@ -82,7 +82,7 @@ class Background:
         return not self._open and self._next is None and not self._follows
 
     def step(self, now_us: int) -> None:
-        """Tell the engine all that happens at this instant, and let the policy decide."""
+        """Pass to the engine all that happens at this instant, and let the policy decide."""
         engine = self.engine
         engine.advance(now_us)
         while self._next_at_us <= now_us and self._next is not None:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 from qloom.errors import PolicyError
-from qloom.lab.schedulers.amounts import checked_amounts, virtual_time
-from qloom.lab.schedulers.policy import Policy, Resize, Start
+from qloom.lab.schedulers.policy import Policy, Resize, Start, checked_amounts, virtual_time
 from qloom.lab.schedulers.state import FOREVER_US, Entry, State, Unstartable
 
 IDLE_DAYS = 7  # a policy that lets jobs wait on an idle cluster for longer will never start them
@@ -44,7 +43,7 @@ class Engine:
         self._changed = True
 
     def advance(self, now_us: int) -> None:
-        """Let the jobs end whose time is over. `settle` follows, once all that happens at this instant is told."""
+        """Let the jobs end whose time is over. `settle` follows when all that happens at this instant is known."""
         state, ends = self.state, self._ends
         state.now_us = now_us
         while ends and ends[0][0] <= now_us:
@@ -119,7 +118,7 @@ class Engine:
             raise PolicyError(
                 f"policy {self._name} asked for {MOST_FRUITLESS} decisions in a row and started nobody, "
                 f"{virtual_time(self.state.now_us)}",
-                hint="set again_us to the time at which a job can start: every change is told in any case",
+                hint="set again_us to the time at which a job can start: every change asks the policy in any case",
             )
 
     def refuse_to_wait(self) -> None:

@@ -19,7 +19,7 @@ from qloom.worlds.partitions import NODES, Grant
 
 
 class Terms(NamedTuple):
-    """What a policy is told of a request: its time limit, and whether its job can be asked to resize."""
+    """What a policy sees of a request: its time limit, and whether its job can be asked to resize."""
 
     limit_s: float
     malleable: bool = False
@@ -31,8 +31,8 @@ class LoadedLine:
     def __init__(
         self, background: Background, clock: Clock, partition: str, terms: Callable[[Request], Terms]
     ) -> None:
-        self.lost: Callable[[str], None] = lambda node: None  # told when a held node fails
-        self.expired: Callable[[str], None] = lambda job: None  # told when a job still holds what it had to give back
+        self.lost: Callable[[str], None] = lambda node: None  # called when a held node fails
+        self.expired: Callable[[str], None] = lambda job: None  # called when a job keeps what it had to give back
         self.jump: Callable[[int], bool] = lambda at_us: False  # goes to a time if nothing else is due until then
         self._background = background
         self._engine = background.engine

@@ -1,4 +1,7 @@
-"""The figures of a loaded cluster, from what came of each job. The warm-up is left out."""
+"""The figures of a loaded cluster, from the records of its jobs without the warm-up.
+
+Means have 95 % intervals. Waits of neighbouring jobs are alike, so means of batches are compared, not jobs.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress, pairwise
-from statistics import fmean
-from typing import Any
+from statistics import NormalDist, fmean, stdev
+from typing import Any, NamedTuple
 
 from qloom.errors import InputError
 from qloom.lab.load.hybrid import Wanted
-from qloom.lab.load.intervals import Mean, batch_mean, percentile
 from qloom.lab.load.records import IN_ORDER, JobRecord
 
 Times = tuple[float, float, float]  # of a job: wait, turnaround, bounded slowdown
+BATCHES = 20
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -162,3 +166,56 @@ def _qpu_seconds(
             busy_us += length_us if used else 0
             idle_wanted_us += length_us if wanted and not used else 0
     return busy_us / 1e6, idle_wanted_us / 1e6
+
+
+class Mean(NamedTuple):
+    """A mean and half the width of its 95 % interval; nan if there are too few values."""
+
+    value: float
+    half_width: float
+
+    @property
+    def relative(self) -> float:
+        """The half-width in parts of the mean."""
+        return self.half_width / abs(self.value) if self.value else 0.0
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    """The mean of independent values."""
+    if not values:
+        return Mean(math.nan, math.nan)
+    if len(values) == 1:
+        return Mean(values[0], math.nan)
+    return Mean(fmean(values), student_t(len(values) - 1) * stdev(values) / math.sqrt(len(values)))
+
+
+def batch_mean(values: Sequence[float], batches: int = BATCHES) -> Mean:
+    """The mean of values in the order of time, its interval from the means of batches."""
+    if len(values) < 2 * batches:
+        return Mean(fmean(values) if values else math.nan, math.nan)
+    size = len(values) / batches
+    means = [fmean(values[round(place * size) : round((place + 1) * size)]) for place in range(batches)]
+    return Mean(fmean(values), mean_of(means).half_width)
+
+
+def student_t(freedom: int) -> float:
+    """The 97.5 % point of Student's t, by its expansion around the normal one (Hill 1970: exact for 1 and 2)."""
+    if freedom == 1:
+        return math.tan(math.pi * CONFIDENCE / 2)
+    if freedom == 2:
+        return CONFIDENCE * math.sqrt(2 / (1 - CONFIDENCE**2))
+    z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return float(sum(term / freedom**power for power, term in enumerate(terms)))
+
+
+def percentile(values: Sequence[float], part: float) -> float:
+    """The value below which a part of all values lies; nan if there are none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, math.ceil(part * len(ordered)) - 1)] if ordered else math.nan

@@ -1,23 +1,24 @@
-"""One run of a loaded cluster: a workload, a policy, and a strategy for the hybrid jobs in it."""
+"""One run of a loaded cluster: a workload, a policy, and a strategy for its hybrid jobs; and repeats of it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from random import Random
+from statistics import fmean
+from typing import Any, TypeVar
 
 from qloom.errors import Deadlock, InputError, JobError, QloomError
 from qloom.journal.file import Journal
-from qloom.lab.load.arrivals import check_arrivals, closed_loop, poisson, scaled
 from qloom.lab.load.background import Background, Failures, Follows, run_plain
 from qloom.lab.load.engine import Engine
 from qloom.lab.load.hybrid import HybridJobs
 from qloom.lab.load.line import LoadedLine
-from qloom.lab.load.metrics import LoadMetrics, harm_s, measure
-from qloom.lab.load.mix import with_hybrid
+from qloom.lab.load.metrics import LoadMetrics, Mean, harm_s, mean_of, measure
 from qloom.lab.load.records import IN_ORDER, JobRecord
-from qloom.lab.load.workload import LoadJob
+from qloom.lab.load.workload import LoadJob, check_arrivals, closed_loop, poisson, scaled, with_hybrid
 from qloom.lab.schedulers import make_policy
 from qloom.lab.schedulers.state import State
 from qloom.runs.assembly import assemble
@@ -25,6 +26,9 @@ from qloom.site import Site
 from qloom.strategies import parse_strategy
 from qloom.worlds.virtual.loop import VirtualClock, rare_collections, run_virtual
 from qloom.worlds.virtual.world import VirtualWorld
+
+FEWEST = 3
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -147,3 +151,40 @@ def _run_in_virtual_time(site: Site, background: Background, hybrid: HybridJobs)
             await finished
 
     run_virtual(main)
+
+
+def until_known(
+    load_of: Callable[[int], Load],
+    within: float,
+    most_runs: int,
+    progress: Callable[[int, float], None] = lambda runs, relative: None,
+) -> tuple[list[LoadResult], LoadMetrics]:
+    """Run seeds 0, 1, 2, ... until the 95 % interval of the mean turnaround is within so much of it."""
+    if not 0 < within < float("inf") or most_runs < FEWEST:
+        raise InputError(f"--until-ci needs a part above 0 and at least {FEWEST} runs", hint="--until-ci 2%")
+    results: list[LoadResult] = []
+    while len(results) < most_runs:
+        results.append(run_load(load_of(len(results))))
+        known = mean_of([result.metrics.all.turnaround_s.value for result in results])
+        progress(len(results), known.relative)
+        if len(results) >= FEWEST and known.relative <= within:
+            break
+    return results, combined([result.metrics for result in results])
+
+
+def combined(metrics: list[T]) -> T:
+    """The mean of each figure over runs; a figure that has an interval gets the one over the runs."""
+    values = {}
+    for item in fields(metrics[0]):  # type: ignore[arg-type]
+        column: list[Any] = [getattr(one, item.name) for one in metrics]
+        if is_dataclass(column[0]):
+            values[item.name] = combined(column)
+        elif isinstance(column[0], Mean):
+            values[item.name] = mean_of([one.value for one in column if not math.isnan(one.value)])
+        elif column[0] is None:
+            values[item.name] = None
+        elif isinstance(column[0], int):
+            values[item.name] = sum(column)
+        else:
+            values[item.name] = fmean(column)
+    return type(metrics[0])(**values)

@@ -19,10 +19,10 @@ POLICIES: Registry[type[Policy]] = Registry(
     "qloom.policies",
     "policy",
     {
-        "fcfs": "qloom.lab.schedulers.fcfs:Fcfs",
+        "fcfs": "qloom.lab.schedulers.policy:Fcfs",
         "easy": "qloom.lab.schedulers.easy:Easy",
-        "conservative": "qloom.lab.schedulers.conservative:Conservative",
-        "replan": "qloom.lab.schedulers.replan:Replan",
+        "conservative": "qloom.lab.schedulers.reservations:Conservative",
+        "replan": "qloom.lab.schedulers.reservations:Replan",
     },
     expected="a class with a method decide",
     check=_is_policy,

@@ -1,25 +1,29 @@
 """Guards a run against a policy that a user has written: what it returns, what it raises, what it changes.
 
-Copying the state for each decision would cost more than deciding. `frozen.py` has it refuse to be changed meanwhile.
-Built-in policies are held against brute force in the tests and are not guarded.
+Copying the state for each decision would cost more than deciding, so the state refuses to be changed meanwhile, at
+next to no cost, and reports the line that tried. Its objects are given classes, and its collections are exchanged
+for such, that look at one flag before each change. Reading them costs what it did; only the engine's changes become
+a little slower, and only under such a policy. Built-in policies are held against brute force in the tests and are
+not guarded.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable
 from traceback import walk_tb
 from typing import Any, NoReturn
 
 import qloom
 from qloom.errors import InputError, PolicyError
-from qloom.lab.schedulers.amounts import virtual_time
-from qloom.lab.schedulers.frozen import Frozen, StateChanged
-from qloom.lab.schedulers.policy import Decision, Policy, Resize
-from qloom.lab.schedulers.state import Entry, State
+from qloom.lab.schedulers.policy import Decision, Policy, Resize, virtual_time
+from qloom.lab.schedulers.state import Entry, PolicyLine, Resource, State
 
 PACKAGE = qloom.__path__[0]
 OWN_BOOKS = "a policy copies what it wants to change, and says what starts in its Decision"
+IN_PLACE = ("__setitem__", "__delitem__", "clear", "pop")
+ORDERED = (*IN_PLACE, "append", "extend", "insert", "remove", "reverse", "__iadd__", "__imul__")
 
 
 class GuardedPolicy(Policy):
@@ -105,3 +109,113 @@ def _place(error: Exception, own_file: str) -> str:
     outside = [(file, number) for file, number in lines if not file.startswith((PACKAGE, "<"))]
     own = [(file, number) for file, number in outside if file == own_file] or outside
     return f", {own[-1][0]}:{own[-1][1]}" if own else ""
+
+
+class StateChanged(Exception):
+    """Raised where a policy tries to change the state that it was shown."""
+
+
+class _Flag:
+    deciding = False
+
+
+_flag = _Flag()
+
+
+class Frozen:
+    """Use as a context: inside, whatever changes the state raises `StateChanged`."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._lines = 0  # that are frozen already
+        self._before = False
+        for resource in state.resources.values():
+            resource.__class__ = FrozenResource
+            resource.ends = _labelled(FrozenList(resource.ends), f"ends of {resource.name}")
+        for name in ("running", "resources", "lines"):
+            setattr(state, name, _labelled(FrozenDict(getattr(state, name)), f"state.{name}"))
+        state.arrived = _labelled(FrozenList(state.arrived), "state.arrived")
+        state.__class__ = FrozenState
+
+    def __enter__(self) -> None:
+        state = self._state
+        if len(state.lines) != self._lines:
+            self._freeze_lines()
+        for entry in state.arrived:
+            if entry.__class__ is Entry:
+                entry.__class__ = FrozenEntry
+        self._before, _flag.deciding = _flag.deciding, True  # one such policy may ask another
+
+    def __exit__(self, *_error: object) -> None:
+        _flag.deciding = self._before
+
+    def _freeze_lines(self) -> None:
+        """Before its first pass a line has a queue and nothing else; what it makes later is as its queue is."""
+        for names, line in self._state.lines.items():
+            if line.__class__ is PolicyLine:
+                line.queue = _labelled(FrozenDeque(line.queue), f"queue of {' and '.join(names)}")
+                line.amounts, line.groups = FrozenList(line.amounts), FrozenList(line.groups)
+                line.__class__ = FrozenLine
+        self._lines = len(self._state.lines)
+
+
+def _assign(self: Any, name: str, value: Any) -> None:
+    if _flag.deciding:
+        if isinstance(self, State):
+            raise StateChanged(f"state.{name}")
+        of = f"job {self.id}" if isinstance(self, Entry) else getattr(self, "name", "a line")
+        raise StateChanged(f"{name} of {of}")
+    object.__setattr__(self, name, value)
+
+
+class FrozenState(State):
+    """A state whose attributes a policy cannot change."""
+
+    __setattr__ = _assign
+
+
+class FrozenEntry(Entry):
+    """An entry that a policy cannot change."""
+
+    __slots__ = ()
+    __setattr__ = _assign
+
+
+class FrozenResource(Resource):
+    """A resource that a policy cannot change."""
+
+    __slots__ = ()
+    __setattr__ = _assign
+
+
+class FrozenLine(PolicyLine):
+    """A line that a policy cannot change."""
+
+    __slots__ = ()
+    __setattr__ = _assign
+
+
+def _freezing(kind: type, *changes: str) -> Any:
+    """A kind of collection whose methods for change look at the flag first."""
+
+    def looking_first(change: Callable[..., Any]) -> Callable[..., Any]:
+        def method(self: Any, *given: Any, **named: Any) -> Any:
+            if _flag.deciding:
+                raise StateChanged(self.label)
+            return change(self, *given, **named)
+
+        return method
+
+    methods = {name: looking_first(getattr(kind, name)) for name in changes}
+    return type(f"Frozen{kind.__name__.capitalize()}", (kind,), {"label": "what waits in a line", **methods})
+
+
+def _labelled(collection: Any, label: str) -> Any:
+    """What the error calls a collection."""
+    collection.label = label
+    return collection
+
+
+FrozenList: Any = _freezing(list, *ORDERED, "sort")
+FrozenDeque: Any = _freezing(deque, *ORDERED, "appendleft", "extendleft", "popleft", "rotate")
+FrozenDict: Any = _freezing(dict, *IN_PLACE, "popitem", "setdefault", "update", "__ior__")

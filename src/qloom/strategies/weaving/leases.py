@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from qloom.aio import TaskScope
 from qloom.model import Need, Work
 from qloom.ports import Allocation, Cluster
 from qloom.strategies.weaving.account import IdleAccount
@@ -49,6 +50,7 @@ class Leases:
         self._per_task = per_task  # or else all are kept until the phase is done
         self._linger_s = linger_s
         self._crowded_s = crowded_s
+        self._tasks = TaskScope()
         self._leases: dict[asyncio.Task[None], _Lease] = {}  # in the order in which they were asked for
         self._most_spare = 0  # how many pieces of spare work may run at once
         self._spare_nodes = 0  # how many nodes the spare work that was offered last can use
@@ -169,7 +171,7 @@ class Leases:
         if sum(lease.nodes for lease in self._leases.values()) + nodes > self._most_nodes:
             return False
         lease = _Lease(nodes, why, of_last_offer=why == SPARE)
-        task = asyncio.ensure_future(self._hold(lease, reason, idle_s))
+        task = self._tasks.start(self._hold(lease, reason, idle_s))
         self._leases[task] = lease
         task.add_done_callback(self._lease_ended)
         return True
@@ -190,7 +192,8 @@ class Leases:
         self._adjust()
         if idle_s is not None:
             with suppress(TimeoutError), self._account.idled.counting(lease.nodes):
-                await asyncio.wait_for(self._working.wait(), min(idle_s, self._account.left_s(lease.nodes)))
+                async with asyncio.timeout(min(idle_s, self._account.left_s(lease.nodes))):
+                    await self._working.wait()
         await held.wait_idle(0.0)
         self._adjust()  # a task that began here may be asked for elsewhere, and spare work gives way to that
         await held.wait_idle(self._linger_s)
@@ -214,7 +217,8 @@ class Leases:
             while (more_s := self._worth_keeping_s(lease, kept_s)) > MOMENT_S:
                 wait_s = min(pause_s, more_s)
                 with suppress(TimeoutError), self._account.idled.counting(lease.nodes):
-                    return await asyncio.wait_for(self._working.wait(), wait_s)
+                    async with asyncio.timeout(wait_s):
+                        return await self._working.wait()
                 kept_s += wait_s
                 pause_s *= 2
             return False

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from qloom.aio import run_to_end
+from qloom.aio import TaskScope, run_to_end
 from qloom.errors import QloomError
 from qloom.ports import Allocation
 
@@ -18,6 +18,7 @@ class EarlyShare:
     def __init__(self, ask: Callable[[], Coroutine[Any, Any, Allocation]]) -> None:
         self._ask = ask
         self._asked: asyncio.Future[Allocation] | None = None
+        self._tasks = TaskScope()
         self._looking: dict[asyncio.Task[None], None] = {}  # for the moment to ask for it
 
     def prepare(self, looking: Coroutine[Any, Any, None] | None) -> None:
@@ -25,13 +26,13 @@ class EarlyShare:
         for task in self._looking:
             task.cancel()
         if looking is not None:
-            task = asyncio.ensure_future(looking)
+            task = self._tasks.start(looking)
             self._looking[task] = None
             task.add_done_callback(self._looking.pop)
 
     async def keep(self, for_s: float) -> None:
         """Ask for it now; give it back if nobody takes it within `for_s`, or if this is cancelled."""
-        asked = self._asked = asyncio.ensure_future(self._ask())
+        asked = self._asked = self._tasks.start(self._ask())
         try:
             await asyncio.sleep(for_s)
         finally:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from qloom.aio import TaskScope
 from qloom.model import Work
 from qloom.strategies.weaving.expected import FOREVER_S, Expected
 from qloom.strategies.weaving.leases import Leases
@@ -23,6 +24,7 @@ class SpareWork:
         self._expected = expected
         self._order = order
         self._leases = leases
+        self._tasks = TaskScope()
         self._offered: list[Work] = []  # and not begun: it lets the next phase go first
         self._brief_s = 0.0
         self._was_brief: bool | None = None  # the last quantum phase, or False late in this one
@@ -38,7 +40,7 @@ class SpareWork:
     @contextmanager
     def in_quantum(self) -> Iterator[None]:
         """A quantum phase: late in it, all that was offered begins."""
-        late = asyncio.ensure_future(self._begin_late())
+        late = self._tasks.spawn(self._begin_late())
         try:
             yield
         finally:

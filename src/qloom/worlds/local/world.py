@@ -1,7 +1,14 @@
-"""The local world: a line for the slots of this machine, and a warm worker process in each."""
+"""The local world: a line for the slots of this machine, and a warm worker process in each.
+
+Also the way into it, and what it costs on this machine.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import statistics
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,17 +16,18 @@ from typing import Any
 
 from qloom.errors import TaskFailed
 from qloom.journal.event import Record
-from qloom.model import Task, Work
+from qloom.model import Task, Work, call
 from qloom.mpi.launch import mpiexec, require_mpi, run_ranks
 from qloom.ports import Lease, Ran, Request, World
-from qloom.site import Site
+from qloom.site import Overheads, Site
+from qloom.worlds import RunContext
 from qloom.worlds.answers import WorkerAnswers, emulate
-from qloom.worlds.checks import check_task
 from qloom.worlds.line import FifoLine
 from qloom.worlds.partitions import Partitions, lease_of
 from qloom.worlds.process import WorkerDied
-from qloom.worlds.realtime import RealClock
-from qloom.worlds.workers import LocalWorkers, run_task, task_environment
+from qloom.worlds.realtime import LocalWorkers, RealClock, RealTimeEntry, run_task, task_environment
+
+STARTS, TASKS = 3, 200  # of workers and of empty tasks, when it is measured
 
 
 @dataclass
@@ -88,7 +96,7 @@ class LocalWorld(World):
 
     def check_task(self, task: Task) -> None:
         """Refuse what no node could ever run."""
-        check_task(task, self.site)
+        self.site.check_task(task)
         require_mpi(task)
 
     def nodes_are_short(self) -> bool:
@@ -107,3 +115,53 @@ class LocalWorld(World):
         for device in self.devices:
             await device.close()
         self.workers.close()
+
+
+def measure(site: Site, *modules: str) -> Overheads:
+    """Start a worker on every node at once, some times over, then send one of them empty tasks.
+
+    `modules` are what tasks import first.
+    """
+    return asyncio.run(_measure(site, modules))
+
+
+async def _measure(site: Site, modules: tuple[str, ...]) -> Overheads:
+    first, empty = call(_import, modules), call(_import, ())
+    starts_s: list[float] = []
+    tasks_s: list[float] = []
+    for _ in range(STARTS):
+        world = LocalWorld(site, RealClock(), {"path": sys.path, "programs": {}})
+        try:
+            together_s = await asyncio.gather(*(_timed(world, node, first) for node in site.node_names))
+            starts_s.append(statistics.mean(together_s))
+            tasks_s += [await _timed(world, site.node_names[0], empty) for _ in range(TASKS)]
+        finally:
+            await world.close()
+    return Overheads(
+        worker_start_s=round(statistics.median(starts_s), 4),
+        task_s=round(statistics.median(tasks_s), 6),
+        warm_workers=True,
+    )
+
+
+async def _timed(world: LocalWorld, node: str, task: Task) -> float:
+    began_s = time.perf_counter()
+    await world.workers.get(node).run(task, {})
+    return time.perf_counter() - began_s
+
+
+def _import(modules: tuple[str, ...]) -> Any:
+    for module in modules:
+        __import__(module)
+
+
+def make_local_world(context: RunContext, clock: RealClock) -> LocalWorld:
+    """Slots of this machine, with a log for each worker."""
+    logs = None
+    if context.directory is not None:
+        logs = context.directory / "logs"
+        logs.mkdir(mode=0o700, exist_ok=True)
+    return LocalWorld(context.site, clock, context.worker_set_up, logs, context.record)
+
+
+ENTRY = RealTimeEntry(make_local_world, measure)

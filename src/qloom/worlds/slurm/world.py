@@ -1,7 +1,7 @@
 """The world of a cluster under Slurm: a lease is one Slurm job, and one more for each time it has grown.
 
-The world decides what becomes of leases. Its parts do the rest: `SlurmRequests` asks for jobs, `LeaseJobs` counts
-what is held, `StepWorkers` and `TaskRunner` run tasks, `QueueWatch` looks at the queue, `Ceilings` stops the run.
+Its parts do the work: `SlurmRequests` asks for jobs and `SlurmReleases` ends them, `LeaseJobs` counts what is held,
+`StepWorkers` and `TaskRunner` run tasks, `QueueWatch` looks at the queue, `Ceilings` stops the run.
 """
 
 from __future__ import annotations
@@ -16,28 +16,31 @@ from typing import Any
 from qloom.aio import TaskScope, report_failure
 from qloom.errors import AllocationEnded, JobError
 from qloom.journal.event import Record
-from qloom.journal.events import AllocationTaken, DriverReleased, DriverStarted, ResizeRefused, SlurmCalls
+from qloom.journal.events import AllocationTaken, DriverStarted, SlurmCalls
 from qloom.model import Task, Work
 from qloom.mpi.launch import require_mpi
 from qloom.ports import Lease, Ran, Request, World
 from qloom.site import Site
 from qloom.slurm.client import Client
-from qloom.slurm.endings import cancel, complete, finish, how_it_ended
+from qloom.slurm.endings import how_it_ended
 from qloom.slurm.facts import ClusterFacts
 from qloom.slurm.squeue import QueuedJob
 from qloom.slurm.tags import Tag
 from qloom.worlds.answers import WorkerAnswers, emulate
-from qloom.worlds.checks import check_task
-from qloom.worlds.realtime import RealClock
-from qloom.worlds.slurm.ceiling import Ceilings, CountedDevice
+from qloom.worlds.realtime import LocalWorkers, RealClock
 from qloom.worlds.slurm.driver_job import DRIVER, DriverJob
-from qloom.worlds.slurm.ends import ChangeRecorder, allocation_ended, engine_us, unobserved_us
-from qloom.worlds.slurm.lease_jobs import LeaseJob, LeaseJobs
-from qloom.worlds.slurm.requests import SlurmRequests
-from qloom.worlds.slurm.tasks import TaskRunner
-from qloom.worlds.slurm.watch import QueueWatch
-from qloom.worlds.slurm.workers import StepWorkers
-from qloom.worlds.workers import LocalWorkers
+from qloom.worlds.slurm.lease_jobs import (
+    Ceilings,
+    ChangeRecorder,
+    CountedDevice,
+    LeaseJob,
+    LeaseJobs,
+    allocation_ended,
+    unobserved_us,
+)
+from qloom.worlds.slurm.releases import SlurmReleases
+from qloom.worlds.slurm.requests import QueueWatch, SlurmRequests
+from qloom.worlds.slurm.workers import StepWorkers, TaskRunner
 
 
 @dataclass
@@ -77,6 +80,7 @@ class SlurmWorld(World):
             *(self.client, self._held, self._workers, set_up, logs, slurm.python),
             *(self._record_change, self._report_taken),
         )
+        self._releases = SlurmReleases(self.client, self.clock, self._held, self._workers, self._record_change)
         emulated = [emulate(qpu, self.clock, WorkerAnswers(qpu, self._local.get)) for qpu in qpus]
         self._counted = [CountedDevice(device, self._ceilings, self._held.has_qpu) for device in emulated]
         self.devices = self._counted
@@ -154,79 +158,16 @@ class SlurmWorld(World):
     # Giving back
 
     async def drop_nodes(self, lease: Lease, nodes: Sequence[str]) -> int | None:
-        """End the jobs that are given back whole, and shrink those of which nodes are kept."""
-        whole: list[LeaseJob] = []
-        for job in self._held.of(lease.id):
-            dropped = [node for node in job.nodes if node in nodes]
-            if not dropped:
-                continue
-            if len(dropped) == len(job.nodes) and job.qpu is None:
-                whole.append(job)
-                continue
-            await self._workers.close(job, dropped)
-            await self._shrink(lease, job, dropped)
-        return await self._end(lease, whole)
-
-    async def _shrink(self, lease: Lease, job: LeaseJob, dropped: list[str]) -> None:
-        """A het job, or one without accounting, cannot be resized: then the nodes stay."""
-        kept = [node for node in job.nodes if node not in dropped]
-        if not job.is_het and kept:
-            answer = await self.client.call("scontrol", "update", f"JobId={job.id}", f"NodeList={','.join(kept)}")
-            if answer.code != 0:
-                refused = ResizeRefused(lease=lease.id, engine_id=job.id, complaint=answer.complaint)
-                self._record_change(lease.id, refused)
-            gone = self._held.read_back(lease, job, await self.client.jobs(job.id))
-            if job is self._held.driver and gone:
-                self._record_change(DRIVER, DriverReleased(nodes=gone))
+        """Give nodes back; Slurm may refuse to shrink a job, then the nodes stay."""
+        return await self._releases.drop_nodes(lease, nodes)
 
     async def drop_qpu(self, lease: Lease) -> int | None:
-        """End the component that stands for the QPU, or the job that is nothing else."""
-        holders = [job for job in self._held.of(lease.id) if job.qpu is not None]
-        device = lease.device
-        self._held.remove_qpu(lease)
-        if not holders:
-            return None
-        (job,) = holders
-        qpu, job.qpu = job.qpu, job.qpu if job.is_het else None
-        if not job.nodes:
-            self._held.remove(lease, job)
-        began_us = self.clock.now_us()
-        if qpu == job.id and job.salloc is not None:
-            ended_us = await self._end_jobs(lease, [job])
-        else:
-            end_component = cancel if lease.failed else finish
-            ended_us = engine_us(self.clock, began_us, await end_component(self.client, [str(qpu)]))
-        if job is self._held.driver:
-            self._record_change(DRIVER, DriverReleased(device=device, engine_us=ended_us))
-        return ended_us
+        """Give the QPU back."""
+        return await self._releases.drop_qpu(lease)
 
     async def free(self, lease: Lease) -> int | None:
-        """End all jobs of a lease."""
-        lease.ended = True  # Slurm may start what comes after it before it has answered
-        self._held.remove_qpu(lease)
-        ended_us = await self._end(lease, self._held.of(lease.id))
-        self._held.remove_lease(lease)
-        return ended_us
-
-    async def _end(self, lease: Lease, jobs: list[LeaseJob]) -> int | None:
-        if not jobs:
-            return None
-        await asyncio.gather(*(self._workers.close(job, job.nodes) for job in jobs))
-        ended_us = await self._end_jobs(lease, jobs)
-        for job in jobs:
-            self._held.remove(lease, job)
-        return ended_us
-
-    async def _end_jobs(self, lease: Lease, jobs: list[LeaseJob]) -> int | None:
-        """Complete whole jobs, or cancel them if the job that they were for has failed; when Slurm ended the last."""
-        began_us = self.clock.now_us()
-        ids, sallocs = [job.id for job in jobs], [job.salloc for job in jobs if job.salloc is not None]
-        if lease.failed:
-            end_s = await cancel(self.client, ids)
-            await asyncio.gather(*(salloc.close() for salloc in sallocs))
-        else:
-            end_s = await complete(self.client, ids, sallocs)
-        return engine_us(self.clock, began_us, end_s)
+        """Give everything back."""
+        return await self._releases.free(lease)
 
     # Working
 
@@ -237,7 +178,7 @@ class SlurmWorld(World):
 
     def check_task(self, task: Task) -> None:
         """Refuse what no node could ever run."""
-        check_task(task, self.site)
+        self.site.check_task(task)
         require_mpi(task, "srun")
 
     def executes_quantum(self) -> bool:

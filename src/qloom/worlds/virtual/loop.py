@@ -44,7 +44,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.now_us = 0
         self.limit_us = FOR_EVER_US
         self.why_stuck: Callable[[], list[str]] = list
-        self._ready: deque[_Handle] = deque()
+        self._ready: deque[_Handle | tuple[Any, Any, Any]] = deque()
         self._timers: list[tuple[int, bool, int, _Handle | asyncio.Future[None]]] = []
         self._sequence = 0
         self._closed = False
@@ -56,9 +56,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         """Call at this instant, after what was already asked for."""
-        # An empty context is false, and must be kept all the same: a task would run in that of whoever wakes it.
-        handle = _Handle((callback, args, contextvars.copy_context() if context is None else context))
-        self._ready.append(handle)
+        if context is not None:  # even an empty one. asyncio's own steps and callbacks are never cancelled: no handle
+            self._ready.append((callback, args, context))
+            return None
+        self._ready.append(handle := _Handle((callback, args, contextvars.copy_context())))
         return handle
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
@@ -88,7 +89,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def run_until_complete(self, future: Any) -> Any:
         """Run until a coroutine or future is done; raises `Deadlock` if it cannot be."""
-        main = asyncio.ensure_future(future, loop=self)
+        main = future if isinstance(future, asyncio.Future) else asyncio.Task(future, loop=self)
         try:
             self._run_until(main)
         finally:
@@ -217,6 +218,10 @@ class VirtualClock:
     def now_us(self) -> int:
         """Microseconds since the start of the run."""
         return self._loop.now_us
+
+    def new_future(self) -> asyncio.Future[Any]:
+        """A future of this clock's loop."""
+        return asyncio.Future(loop=self._loop)
 
     def explain_with(self, why_stuck: Callable[[], list[str]]) -> None:
         """Who is asked what everybody waits for, should nothing be left to happen."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,9 +13,7 @@ from qloom.journal.content import digest
 from qloom.model import Payload, QuantumWork, Task, Work, work_of
 from qloom.ports import Durations, Lease, Ran, Request, World
 from qloom.site import Site
-from qloom.worlds.answers import emulate
-from qloom.worlds.checks import check_task
-from qloom.worlds.execution import compute_inline, solve
+from qloom.worlds.answers import compute_inline, emulate, solve
 from qloom.worlds.line import FifoLine, WorldLine
 from qloom.worlds.partitions import Partitions, lease_of
 from qloom.worlds.virtual.loop import VirtualClock
@@ -55,11 +54,12 @@ class VirtualWorld(World):
             Partitions(self.node_names, self.shares), self.clock, self._overheads.tick_s
         )
         self._leases: dict[str, Lease] = {}
-        self._working: dict[str, list[asyncio.Future[None]]] = {}  # lease -> what runs there
+        self._working: dict[str, dict[asyncio.Future[Ran], None]] = {}  # lease -> what runs there
         self._lost: dict[str, str] = {}  # lease -> the node of it that failed
         self._submitting: dict[str, bool] = {}  # request -> still wanted
         self._warm: dict[tuple[str, str], bool] = {}  # (lease or "", node) -> a worker is there
         self._without_expectation: dict[str, bool] = {}
+        self._failed_tasks: dict[tuple[str, str], bool] = {}  # (job, work) -> an injected fault has hit it
         self._failed_once: dict[tuple[str, str], bool] = {}  # (job, work) -> its node has failed
 
     async def grant(self, request: Request) -> Lease | None:
@@ -109,30 +109,75 @@ class VirtualWorld(World):
         return self._give_back(lease, list(lease.nodes), qpu=True)
 
     def _give_back(self, lease: Lease, nodes: list[str], *, qpu: bool) -> int:
-        for node in nodes:
+        for node in nodes if self._warm else ():
             self._warm.pop((lease.id, node), None)
         self._line.give_back(lease, nodes, qpu=qpu)
         return self.clock.now_us()
 
-    async def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> Ran:
-        """Let the time pass that a task takes, then compute or recall its result."""
-        overheads, faults = self._overheads, self.faults
-        before_s = overheads.task_s
+    def execute(self, nodes: Sequence[str], work: Work, lease: Lease) -> asyncio.Future[Ran]:
+        """Let the time pass that a task takes, then compute or recall its result: timers, and no task of asyncio."""
+        running = self.clock.new_future()
+        overheads = self._overheads
         if overheads.worker_start_s:
             owner = "" if overheads.warm_workers else lease.id
-            if any((owner, node) not in self._warm for node in nodes):
-                before_s += overheads.worker_start_s
-                await self._pass_time(overheads.worker_start_s)
-                self._warm.update(dict.fromkeys(((owner, node) for node in nodes), True))
+            if cold := [(owner, node) for node in nodes if (owner, node) not in self._warm]:
+
+                def worker_started() -> None:
+                    if not running.done():  # else the worker was killed with its task
+                        self._warm.update(dict.fromkeys(cold, True))
+                        self._begin(running, nodes, work, lease, overheads.worker_start_s + overheads.task_s)
+
+                self.clock.call_later(overheads.worker_start_s, worker_started)
+                return running
+        self._begin(running, nodes, work, lease, overheads.task_s)
+        return running
+
+    def _begin(
+        self, running: asyncio.Future[Ran], nodes: Sequence[str], work: Work, lease: Lease, before_s: float
+    ) -> None:
+        """Start the time of a task; it ends at once if a node of its lease is lost."""
+        if lease.id in self._lost:
+            running.set_exception(AllocationEnded(f"node {self._lost[lease.id]} was lost"))
+            return
         seconds = self._seconds(work)
-        await self._work(lease, overheads.task_s + seconds)
+        end = functools.partial(self._end, running, nodes, work, lease, seconds if before_s else None)
+        total_s = self._overheads.task_s + seconds
+        if total_s > 0:
+            self._working.setdefault(lease.id, {})[running] = None
+            self.clock.call_later(total_s, end)
+        else:
+            end()
+
+    def _end(
+        self, running: asyncio.Future[Ran], nodes: Sequence[str], work: Work, lease: Lease, seconds: float | None
+    ) -> None:
+        if (working := self._working.get(lease.id)) is not None:
+            working.pop(running, None)
+        if running.done():  # cancelled, or its node was lost
+            return
+        try:
+            running.set_result(Ran(self._outcome(nodes, work, lease), seconds))
+        except asyncio.CancelledError:
+            running.cancel()
+        except Exception as error:
+            running.set_exception(error)
+
+    def _outcome(self, nodes: Sequence[str], work: Work, lease: Lease) -> Any:
+        """The result of a task whose time is over, unless a fault is injected."""
+        faults = self.faults
         if faults.node_rate and (work.job, work.id) not in self._failed_once and faults.hits(faults.node_rate, work):
             self._failed_once[work.job, work.id] = True
             self._give_back(lease, [nodes[0]], qpu=False)
             raise NodeLost(f"task {work.task.name}: node {nodes[0]} failed (injected fault)")
-        if faults.task_rate and faults.hits(faults.task_rate, work):
+        if faults.task_rate and faults.hits(faults.task_rate, work) and not self._was_retried(work):
             raise TaskFailed(f"task {work.task.name} was killed on {nodes[0]} (injected fault)")
-        return Ran(self._result(work), seconds if before_s else None)
+        return self._result(work)
+
+    def _was_retried(self, work: Work) -> bool:
+        """Whether an injected fault has hit this task before, and it is run again for that reason."""
+        failed_before = (work.job, work.id) in self._failed_tasks
+        self._failed_tasks[work.job, work.id] = True
+        return failed_before and work.task.retries > 0
 
     def _result(self, work: Work) -> Any:
         if self.profile is not None and self.profile.has(work):
@@ -151,20 +196,13 @@ class VirtualWorld(World):
                     if not running.done():
                         running.set_exception(AllocationEnded(f"node {node} was lost"))
 
-    async def _work(self, lease: Lease, seconds: float) -> None:
-        """Let the time of a task pass, unless a node of its lease is lost."""
-        if lease.id in self._lost:
-            raise AllocationEnded(f"node {self._lost[lease.id]} was lost")
-        if seconds > 0:
-            running = self.clock.sleep(seconds)
-            working = self._working.get(lease.id)
-            if working is None:
-                working = self._working[lease.id] = []
-            working.append(running)
-            try:
-                await running
-            finally:
-                working.remove(running)
+    def program_s(self, job: str, call: str | None, awaited: bool) -> float | None:
+        """How long a program computes before a call, if a profile has it."""
+        return None if self.profile is None else self.profile.program_s(job, call, awaited)
+
+    def measures_programs(self) -> bool:
+        """Whether a profile has what programs compute themselves."""
+        return self.profile is not None and self.profile.measures_programs
 
     @property
     def tasks_without_expectation(self) -> Sequence[str]:
@@ -173,7 +211,7 @@ class VirtualWorld(World):
 
     def check_task(self, task: Task) -> None:
         """Refuse what no node could ever run."""
-        check_task(task, self.site)
+        self.site.check_task(task)
 
     def nodes_are_short(self) -> bool:
         """Whether somebody waits for nodes, other than for spare work."""
