@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from qloom.model import CommandResult, Payload, Task, call, command, task
     from qloom.payloads.adapt import delay, qubo
     from qloom.programs.decorate import program
+    from qloom.runs.outcome import Outcome
     from qloom.runs.resume import resume
-    from qloom.runs.runner import Outcome, run
+    from qloom.runs.runner import run
     from qloom.site import Overheads, Qpu, Site, Watts
     from qloom.version import __version__
 
@@ -27,7 +28,7 @@ _WHERE = {
     "InputError": "errors",
     "Job": "job.job",
     "JobError": "errors",
-    "Outcome": "runs.runner",
+    "Outcome": "runs.outcome",
     "Overheads": "site",
     "Payload": "model",
     "QloomError": "errors",

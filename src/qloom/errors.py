@@ -28,7 +28,7 @@ Each error says what happened, for which job, and what to do about it.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class QloomError(Exception):
@@ -138,3 +138,14 @@ class CalibrationChanged(JobError):
 
 class Deadlock(JobError):
     """In virtual time: jobs wait, and nothing is left to happen."""
+
+
+def error_from(recorded: Mapping[str, str | None]) -> QloomError:
+    """The error that `as_dict` was called on; an unknown kind, of a newer version, is a `JobError`."""
+    kinds: list[type[QloomError]] = [QloomError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    named = next((kind for kind in kinds if kind.__name__ == recorded.get("error")), JobError)
+    error = named.__new__(named)  # a kind may take other arguments
+    QloomError.__init__(error, recorded.get("message") or "", job=recorded.get("job"), hint=recorded.get("hint"))
+    return error

@@ -26,6 +26,7 @@ FILES = {  # the file of each command, in the order of the help
     "measure": "running",
     "runs": "look",
     "show": "look",
+    "result": "around",
     "explain": "look",
     "timeline": "look",
     "schema": "look",

@@ -17,6 +17,7 @@ from qloom.errors import InputError, closest
 from qloom.job.job import Job
 from qloom.job.program_process import run_in_process
 from qloom.job.sync import run_alone
+from qloom.worker import ProgramFinder
 
 BUILT_IN = {"phases": "qloom.programs.phases", "clustering": "qloom.clustering.program"}
 
@@ -119,14 +120,13 @@ def load_program(text: str) -> Program:
 
 def _load_file(path: Path, function: str) -> Program:
     digest = _digest(path)
-    module_name = f"qloom_program_{path.stem}"
+    module_name = _module_name(path)
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))  # as `python file.py` does
+    _add_to_path(path.parent)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
@@ -137,6 +137,23 @@ def _load_file(path: Path, function: str) -> Program:
     if not inspect.isfunction(found):
         raise InputError(f"{path} has no function `{function}(job, ...)`", hint="or name another: file.py:function")
     return Program(f"{path}:{function}", found, {module_name: str(path)}, digest)
+
+
+def find_modules(source: str) -> None:
+    """Have classes of a program file found by name when results are read; the file is run only if one is met."""
+    path = Path(source.partition(":")[0])
+    if path.suffix == ".py" and path.is_file():
+        sys.meta_path.append(ProgramFinder({_module_name(path): str(path)}))
+        _add_to_path(path.parent)
+
+
+def _add_to_path(directory: Path) -> None:
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))  # as `python file.py` does
+
+
+def _module_name(path: Path) -> str:
+    return f"qloom_program_{path.stem}"
 
 
 def _digest(path: Path) -> str:

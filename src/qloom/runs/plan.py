@@ -22,7 +22,8 @@ from qloom.version import __version__
 from qloom.worlds import world_entry
 
 if TYPE_CHECKING:
-    from qloom.runs.runner import Listener, Outcome
+    from qloom.runs.outcome import Outcome
+    from qloom.runs.runner import Listener
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from qloom.journal.events import JobEnded, Resumed
 from qloom.journal.file import await_writer, ended_as, read_events, start_of
 from qloom.journal.queries import done_jobs, handed_to, require_jobs
 from qloom.journal.results import ResultStore
+from qloom.runs.outcome import Outcome, read_outcome
 from qloom.runs.plan import plan_of
 from qloom.runs.recalibration import require_action
-from qloom.runs.runner import Execution, Listener, Outcome, read_profile
+from qloom.runs.runner import Execution, Listener, read_profile
 from qloom.worlds import DRIVERS, world_entry
 
 ON_DIVERGENCE = ("stop", "continue")
@@ -60,7 +61,7 @@ def resume(
         events = read_events(directory)
     done = _done_jobs(directory, events)
     if ended_as(events) == "done" and len(done) == start_of(events).jobs:
-        return _finished(directory, events, done)
+        return replace(read_outcome(directory, events), notes=["this run is done: nothing to resume"])
     if driver_jobs is not None and (job := handed_to(events)) is not None:
         if job != inside:
             driver_jobs.require_ended(job, directory.name)
@@ -86,10 +87,3 @@ def _done_jobs(directory: Path, events: list[Event]) -> dict[str, JobEnded]:
     store = ResultStore(directory / "results")
     done = done_jobs(events).items()
     return {job: event for job, event in done if event.result is not None and store.has(event.result)}
-
-
-def _finished(directory: Path, events: list[Event], done: dict[str, JobEnded]) -> Outcome:
-    """The outcome of a run that is done, from its journal."""
-    store = ResultStore(directory / "results")
-    results = [store.load(done[f"j{number + 1}"].result or {}) for number in range(start_of(events).jobs)]
-    return Outcome(directory.name, directory, results, [], events, ["this run is done: nothing to resume"])

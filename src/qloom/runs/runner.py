@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from qloom.programs.load import Program, from_function, load_program
 from qloom.runs.assembly import assemble
 from qloom.runs.budget import QpuBudget
 from qloom.runs.notes import notes_on
+from qloom.runs.outcome import Outcome
 from qloom.runs.plan import ENGINES, Plan
 from qloom.runs.recalibration import CalibrationWatch
 from qloom.views.accounting import account
@@ -37,25 +38,6 @@ from qloom.worlds import RunContext, WorldEntry, WorldFactory, world_entry
 __all__ = ["Execution", "Listener", "Outcome", "Plan", "execute", "run"]
 
 Listener = Callable[[Event], None]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The results of a run."""
-
-    run: str
-    directory: Path | None
-    results: list[Any]  # one per job; None for a job that failed
-    errors: list[QloomError]
-    events: list[Event]
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def result(self) -> Any:
-        """The result of the first job; raises if it failed."""
-        if self.errors:
-            raise self.errors[0]
-        return self.results[0]
 
 
 def run(
