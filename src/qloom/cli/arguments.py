@@ -71,6 +71,13 @@ OnRecalibrationSince = Annotated[
         help="If a QPU was or is recalibrated meanwhile: warn, stop, or continue silently. [default: as it began]",
     ),
 ]
+Notify = Annotated[
+    str | None,
+    typer.Option(
+        envvar="QLOOM_NOTIFY",
+        help="When the run has ended, start this command (the run's JSON is its input) or post to this URL.",
+    ),
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="A file, for --overheads.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only the result.")]

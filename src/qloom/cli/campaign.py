@@ -11,10 +11,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
-from qloom.cli.progress import Progress
+from qloom.cli.progress import Progress, shown_lines
 from qloom.cli.tables import Json, table
 from qloom.errors import InputError, JobError
 from qloom.journal.event import Event
@@ -221,25 +219,31 @@ class _Steps:
     """How far a campaign is, and what its present cell does."""
 
     def __init__(self) -> None:
-        self._cell = Progress("")
+        self._title = "no run has begun yet"
+        self._cell = Progress()
 
     def step(self, done: int, of: int, what: str) -> None:
         """The next cell begins."""
-        self._cell = Progress(f"{done} of {of} runs done; {what}")
+        self._title = f"{done} of {of} runs done; {what}"
+        self._cell = Progress()
 
     def __call__(self, event: Event) -> None:
         self._cell(event)
 
-    def __rich__(self) -> Text:
-        return self._cell.__rich__()
+    def lines(self) -> list[str]:
+        """What to show on a terminal."""
+        return [self._title, *self._cell.lines()]
+
+    def line(self) -> list[str]:
+        """What to show in a log."""
+        return [self._title]
 
 
 @contextmanager
 def _progress(console: Console, wanted: bool) -> Iterator[_Steps]:
-    """On a terminal only."""
     steps = _Steps()
-    if not wanted or not console.is_terminal:
+    if not wanted:
         yield steps
         return
-    with Live(steps, console=console, refresh_per_second=8, transient=True):
+    with shown_lines(console, steps.lines, steps.line):
         yield steps

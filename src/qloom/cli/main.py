@@ -24,6 +24,7 @@ FILES = {  # the file of each command, in the order of the help
     "compare": "running",
     "resume": "running",
     "measure": "running",
+    "watch": "watch",
     "runs": "look",
     "show": "look",
     "result": "around",

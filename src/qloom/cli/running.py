@@ -14,9 +14,11 @@ from rich.console import Console
 from qloom.cli import arguments, tables
 from qloom.cli.progress import shown
 from qloom.errors import InputError, QloomError
-from qloom.journal.file import start_of
+from qloom.journal.file import read_events, start_of
 from qloom.journal.history import read_history
+from qloom.journal.home import find_run
 from qloom.programs.load import BUILT_IN, Program, load_program
+from qloom.runs.notify import notifying
 from qloom.runs.resume import resume as resume_run
 from qloom.runs.runner import Outcome, Plan, execute
 from qloom.site import Site
@@ -49,6 +51,7 @@ def run(
     engine: arguments.Engine = None,
     most_qpu_s: arguments.MostQpuS = None,
     on_recalibration: arguments.OnRecalibration = "warn",
+    notify: arguments.Notify = None,
     dry: Annotated[
         bool,
         typer.Option(
@@ -81,7 +84,7 @@ def run(
     if dry:
         _show_dry_run(plan, as_json, quiet)
         return
-    with shown(f"{program} under {plan.strategy}", Console(stderr=True), not (as_json or quiet)) as progress:
+    with notifying(notify), shown(Console(stderr=True), not (as_json or quiet)) as progress:
         outcome = execute(plan, listener=progress)
     notes = [*outcome.notes, *plan.program.notes_on(outcome.results)]
     show_outcome(replace(outcome, notes=notes), as_json, quiet, plan.program)
@@ -154,7 +157,7 @@ def run_all(plans: list[Plan], *, quiet: bool) -> tuple[list[dict[str, Any]], li
         plan.check()
     rows, errors = [], []
     for plan in plans:
-        with shown(f"{plan.strategy}, {plan.world}", Console(stderr=True), not quiet) as progress:
+        with shown(Console(stderr=True), not quiet) as progress:
             outcome = execute(plan, listener=progress)
         row = tables.row(read_history(outcome.events), outcome.run)
         rows.append(tables.without_figures(row) if outcome.errors else row)
@@ -171,11 +174,14 @@ def resume(
     ] = "stop",
     on_recalibration: arguments.OnRecalibrationSince = None,
     most_qpu_s: arguments.MostQpuS = None,
+    notify: arguments.Notify = None,
     as_json: arguments.Json = False,
     quiet: arguments.Quiet = False,
 ) -> None:
     """Continue a run that was interrupted or failed. What its journal holds is not run again."""
-    with shown(f"resuming {run}", Console(stderr=True), not (as_json or quiet)) as progress:
+    wanted = not (as_json or quiet)
+    past = read_events(find_run(run)) if wanted else ()
+    with notifying(notify), shown(Console(stderr=True), wanted, past) as progress:
         outcome = resume_run(
             run,
             listener=progress,

@@ -43,14 +43,19 @@ def submit(
     slurm: arguments.Slurm = [],  # noqa: B006
     on_recalibration: arguments.OnRecalibration = "warn",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the batch script and submit nothing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the run until it ends.")] = False,
+    notify: arguments.Notify = None,
     as_json: Json = False,
 ) -> None:
-    """Submit a run to Slurm, driver and all, and return. No process stays here."""
+    """Submit a run to Slurm, driver and all, and return. No process stays here, except with --wait."""
     from qloom.programs.load import load_program
+    from qloom.runs.notify import require_target
     from qloom.runs.plan import Plan
     from qloom.runs.submit import script, usual_driver
     from qloom.runs.submit import submit as submit_run
 
+    if notify is not None:
+        require_target(notify)
     loaded = load_program(program)
     plan = Plan(
         loaded,
@@ -71,12 +76,27 @@ def submit(
         print(script(plan, driver), end="")
         return
     submitted = submit_run(plan, driver)
+    console = Console(stderr=True, highlight=False)
     if as_json:
-        print(json.dumps({"run": submitted.run, "slurm_job": submitted.job}))
-        return
-    print(submitted.run)
-    message = f"submitted as Slurm job {submitted.job}; its state: qloom explain {submitted.run}"
-    Console(stderr=True, highlight=False).print(message, soft_wrap=True)
+        print(json.dumps({"run": submitted.run, "slurm_job": submitted.job}), flush=True)
+    else:
+        print(submitted.run, flush=True)
+        message = f"submitted as Slurm job {submitted.job}; its state: qloom watch {submitted.run}"
+        console.print(message, soft_wrap=True)
+    if wait:
+        _follow(submitted.run, console, notify)
+
+
+def _follow(run: str, console: Console, target: str | None) -> None:
+    from qloom.cli.progress import watch_run
+    from qloom.cli.watch import exit_as
+    from qloom.journal.home import find_run
+    from qloom.runs.notify import notify
+
+    live = watch_run(find_run(run), console)
+    if target is not None:
+        notify(target, live.directory)
+    exit_as(live)
 
 
 @app.command()

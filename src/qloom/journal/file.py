@@ -180,26 +180,60 @@ def await_writer(directory: Path, within_s: float) -> None:
         time.sleep(0.05)
 
 
+class JournalReader:
+    """Reads a journal piece by piece, also while it is written: a torn last line is left until it is whole."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE_NAME
+        self._offset = 0
+        self._lines = 0
+
+    def read(self) -> list[Event]:
+        """The events that were added since the last call; what precedes a damaged line comes before the error."""
+        try:
+            with open(self._path, "rb") as file:
+                if os.fstat(file.fileno()).st_size < self._offset:
+                    raise JournalError(f"{self._path} is shorter than before", hint="the journal was cut or replaced")
+                file.seek(self._offset)
+                lines = file.read().split(b"\n")
+        except OSError as error:
+            raise JournalError(f"cannot read the journal {self._path}: {error.strerror}") from None
+        events: list[Event] = []
+        for line in lines[:-1]:  # what follows the last line break is torn
+            try:
+                fields = json.loads(line)
+                if not self._lines:
+                    _require_readable(self._path, fields)  # before the rest: a newer version may write other lines
+                events.append(event_from(fields))
+            except (AttributeError, KeyError, TypeError, ValueError):
+                if events:
+                    return events
+                hint = "the journal was changed or damaged"
+                raise JournalError(f"{self._path}, line {self._lines + 1}: no event", hint=hint) from None
+            self._offset += len(line) + 1
+            self._lines += 1
+        return events
+
+
 def read_events(directory: Path) -> list[Event]:
     """All events of a run, without a torn last line."""
-    path = directory / FILE_NAME
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise JournalError(f"cannot read the journal {path}: {error.strerror}") from None
-    events: list[Event] = []
-    for place, line in enumerate(lines[:-1]):  # what follows the last line break is torn
-        try:
-            fields = json.loads(line)
-            if not events:
-                _require_readable(path, fields)  # before the rest: a newer version may write other lines
-            events.append(event_from(fields))
-        except (AttributeError, KeyError, TypeError, ValueError):
-            hint = "the journal was changed or damaged"
-            raise JournalError(f"{path}, line {place + 1}: no event", hint=hint) from None
+    reader, events = JournalReader(directory), list[Event]()
+    while more := reader.read():
+        events += more
     if not events or not isinstance(events[0], RunStarted):
+        path = directory / FILE_NAME
         raise JournalError(f"{path} holds no run", hint="the run was killed before it began; run it again")
     return events
+
+
+def read_start(directory: Path) -> RunStarted | None:
+    """The plan of a run from the first line of its journal; None if that cannot be read."""
+    try:
+        with open(directory / FILE_NAME, "rb") as file:
+            first = event_from(json.loads(file.readline()))
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+    return first if isinstance(first, RunStarted) else None
 
 
 def _require_readable(path: Path, first: dict[str, Any]) -> None:

@@ -74,6 +74,8 @@ class RunState:
     recalibrations: list[Recalibrated] = field(default_factory=list)
     throttled: SlurmThrottled | None = None  # when the run first called Slurm too often
     after_quantum: Sequence[str] | None = None  # the tasks that a job called for when it last had an answer of a QPU
+    returned_calls: int = 0  # of all jobs
+    returned_us: int = 0  # when the last of them did
     now_us: int = 0
     driver: DriverState = field(default_factory=DriverState)
     _last: Event | None = None
@@ -152,6 +154,8 @@ class RunState:
         call = self.job(event.job).calls.pop(event.call, None)
         if call is not None:
             self.trace.calls.append(FinishedCall(call, event.at_us))
+            self.returned_calls += 1
+            self.returned_us = event.at_us
 
     def _diverged(self, event: Diverged) -> None:
         for call in event.forgotten:

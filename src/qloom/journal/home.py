@@ -188,12 +188,14 @@ def _describe(name: str) -> dict[str, Any]:
         "created": start.created,
     }
     last = events[-1]
-    state = last.state if isinstance(last, RunEnded) else _while_open(name)
-    if state in (HANDED_ON, "open"):
+    state = run_state(runs_directory() / name, last.state if isinstance(last, RunEnded) else None)
+    if state in ("submitted", "open"):
         row["slurm_job"] = handed_to(events)
-    return {"run": name, "state": "submitted" if state == HANDED_ON else state, **row}
+    return {"run": name, "state": state, **row}
 
 
-def _while_open(name: str) -> str:
-    """How a run stands that has not ended; `open` if its driver is out of sight."""
-    return {True: "running", False: "killed", None: "open"}[has_writer(runs_directory() / name)]
+def run_state(directory: Path, ended: str | None) -> str:
+    """How a run stands that ended so, or (None) has not ended; `open` if its driver is out of sight."""
+    if ended is not None:
+        return "submitted" if ended == HANDED_ON else ended
+    return {True: "running", False: "killed", None: "open"}[has_writer(directory)]

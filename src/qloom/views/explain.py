@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from qloom.journal.event import Event
@@ -12,34 +13,35 @@ from qloom.journal.intervals import Interval
 from qloom.journal.queries import HANDED_ON, SlurmJob
 from qloom.journal.state import JobState
 from qloom.views.summary import (
+    NAMED_AT_MOST,
     candidates_in_words,
+    counted,
     ended_in_words,
     human_s,
     human_us,
+    listed,
     recalibration_in_words,
     where_time_went,
 )
 
-NAMED_AT_MOST = 6
-
 
 def explain(
-    events: Sequence[Event],
+    journal: Sequence[Event] | RunState,
     *,
     alive: bool | None = None,
     now_us: int | None = None,
     run: str = "last",
     slurm_job: SlurmJob | None = None,
 ) -> list[str]:
-    """One short sentence a line.
+    """One short sentence a line, from the events of a run or from their fold, which may go on.
 
     `alive` says whether the process that writes the journal is still there (None: not known), `now_us` how long
     ago the run began, if that is later than the last event, `run` what to call it in advice, and `slurm_job` how
     the job stands that the run was handed to or that its last driver lived in.
     """
-    if not events:
+    if not journal:
         return ["the journal is empty: the run was killed before it began"]
-    now = fold(events)
+    now = replace(journal) if isinstance(journal, RunState) else fold(journal)
     handed_us = now.now_us
     is_handed = now.ended is not None and now.ended.state == HANDED_ON
     if now_us is not None and (is_handed or (now.ended is None and alive is not False)):
@@ -58,7 +60,7 @@ def explain(
     if not now.jobs:
         lines.append("no job has been submitted yet")
     for job in now.jobs.values():
-        lines += _job_lines(now, job)
+        lines += job_in_words(now, job)
     return lines
 
 
@@ -66,7 +68,7 @@ def _headline(now: RunState) -> str:
     start = now.start
     count = start.jobs
     program = (start.program or "the program").rpartition("/")[2]  # a path would break the line anywhere
-    what = f"{program}, {_count(count, 'job')} under {start.strategy or 'an unknown strategy'}"
+    what = f"{program}, {counted(count, 'job')} under {start.strategy or 'an unknown strategy'}"
     where = f"in world {start.world}" if start.world else "in an unknown world"
     length = human_us(now.now_us)
     state = now.ended.state if now.ended is not None else HANDED_ON
@@ -129,7 +131,8 @@ def _advice(ended: RunEnded, run: str) -> list[str]:
     return []
 
 
-def _job_lines(now: RunState, job: JobState) -> list[str]:
+def job_in_words(now: RunState, job: JobState) -> list[str]:
+    """What one job waits for, runs and holds idle."""
     who = f"job {job.name}"
     if job.ended is not None:
         return [ended_in_words(job)]
@@ -143,16 +146,16 @@ def _job_lines(now: RunState, job: JobState) -> list[str]:
     firm = [task for task in job.tasks.values() if task.kind != "spare"]
     spare = [task for task in job.tasks.values() if task.kind == "spare"]
     if firm:
-        lines.append(f"{who} runs {_count(len(firm), 'task')}: {_tasks(now, firm)}")
+        lines.append(f"{who} runs {counted(len(firm), 'task')}: {_tasks(now, firm)}")
     if not lines:
         lines.append(_in_between(now, job))
     if spare:
         lines.append(f"{who} does spare work meanwhile: {_tasks(now, spare)}")
     if job.idle_nodes and not (firm and not job.queued and not job.executing):
-        lines.append(f"{who} holds {_names(job.idle_nodes)} idle meanwhile")
+        lines.append(f"{who} holds {listed(job.idle_nodes)} idle meanwhile")
     if job.went_without is not None and firm:
         request, at_us = job.went_without
-        asked = f"{_count(request.nodes, 'more node' if request.grow else 'node')}"
+        asked = f"{counted(request.nodes, 'more node' if request.grow else 'node')}"
         lines.append(f"{who} asked for {asked} and went on without after {human_us(at_us - request.at_us)}")
     return lines + candidates_in_words(job)
 
@@ -164,10 +167,10 @@ def _request_in_words(now: RunState, job: JobState, request: Requested) -> str:
     if request.grow:
         patience_s = (now.start.options or {}).get("patience_s")
         bound = f" of {human_s(patience_s)}" if patience_s is not None else ""
-        more = _count(request.nodes, "more node")
+        more = counted(request.nodes, "more node")
         what = f"job {job.name} waits up to its patience{bound} for {more}, {waited} so far"
     else:
-        things = [_count(request.nodes, "node")] if request.nodes else []
+        things = [counted(request.nodes, "node")] if request.nodes else []
         things += [f"{'QPU' if hold == 'whole' else 'a share of QPU'} {device}"] if wants_qpu else []
         what = f"job {job.name} has waited {waited} for {' and '.join(things)}"
     if now.start.world == "slurm":  # others are in its line, of whom this journal knows nothing
@@ -176,7 +179,7 @@ def _request_in_words(now: RunState, job: JobState, request: Requested) -> str:
     reasons += _qpu_reasons(now, str(device), str(hold)) if wants_qpu else []
     ahead = _ahead(now, job, request)
     if ahead and not reasons:
-        reasons.append(f"{_names(ahead)} came first")
+        reasons.append(f"{listed(ahead)} came first")
     return f"{what}: {'; '.join(reasons) or 'it is free, and will be granted at the next turn'}"
 
 
@@ -186,8 +189,8 @@ def _node_reasons(now: RunState, request: Requested) -> list[str]:
     free = now.start.site.get("nodes", 0) - sum(len(nodes) for _, nodes in holders) - len(own)
     if free >= (1 if request.grow else request.nodes):
         return []
-    reasons = [f"job {name} holds {_names(nodes)}" for name, nodes in holders]
-    return reasons or ([f"it holds {_names(own)} itself"] if own else [])
+    reasons = [f"job {name} holds {listed(nodes)}" for name, nodes in holders]
+    return reasons or ([f"it holds {listed(own)} itself"] if own else [])
 
 
 def _qpu_reasons(now: RunState, device: str, hold: str) -> list[str]:
@@ -244,7 +247,7 @@ def _queued_in_words(now: RunState, job: JobState, task: QuantumQueued) -> str:
         details = [f"{other.job} executing for {human_us(now.now_us - other.begin_us)}" for other in running]
         details += [f"{name} queued" for name in before]
         verb = "is" if ahead == 1 else "are"
-        reasons.append(f"{_count(ahead, 'quantum task')} {verb} ahead of it ({_names(details)})")
+        reasons.append(f"{counted(ahead, 'quantum task')} {verb} ahead of it ({listed(details)})")
     return f"{what}: {'; '.join(reasons) or 'it is next'}"
 
 
@@ -256,7 +259,7 @@ def _in_between(now: RunState, job: JobState) -> str:
         if job.calls and spare:
             return f"job {job.name} waits for the result of work that was begun as spare"
         if job.calls:
-            return f"job {job.name} is about to run {_names(list(job.calls.values())[-1].names)}"
+            return f"job {job.name} is about to run {listed(list(job.calls.values())[-1].names)}"
         return f"job {job.name} is between two phases, in the program's own code"
     for device in [str(qpu.get("name")) for qpu in _qpus(now)]:
         others = [name for name in now.owners(device, "qpu") if name != job.name]
@@ -264,17 +267,8 @@ def _in_between(now: RunState, job: JobState) -> str:
         reasons = _away(now, device) + [f"job {name} uses it" for name in dict.fromkeys(others)]
         if reasons:
             return f"job {job.name} waits for a hold on QPU {device}: {'; '.join(reasons)}"
-    return f"job {job.name} is about to send {_names(quantum[-1].names)} to a QPU"
+    return f"job {job.name} is about to send {listed(quantum[-1].names)} to a QPU"
 
 
 def _tasks(now: RunState, tasks: list[Interval]) -> str:
-    return _names([f"{t.label} on {_names(t.resources)} (for {human_us(now.now_us - t.begin_us)})" for t in tasks])
-
-
-def _names(names: Sequence[str]) -> str:
-    more = [f"and {len(names) - NAMED_AT_MOST} more"] if len(names) > NAMED_AT_MOST else []
-    return ", ".join([*names[:NAMED_AT_MOST], *more])
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    return listed([f"{t.label} on {listed(t.resources)} (for {human_us(now.now_us - t.begin_us)})" for t in tasks])

@@ -5,12 +5,15 @@ Durations are worded here as people say them, for other views and the advisor to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from qloom.journal.events import Recalibrated
 from qloom.journal.fold import RunState
 from qloom.journal.history import History, history_of
 from qloom.journal.state import JobState
 from qloom.views.accounting import account
 
+NAMED_AT_MOST = 6
 JOBS_ONE_BY_ONE = 8  # with more, the jobs are summed up together
 
 Spans = list[tuple[int, int]]
@@ -156,3 +159,21 @@ def human_s(seconds: float) -> str:
 def human_us(microseconds: int) -> str:
     """The same for the journal's microseconds."""
     return human_s(max(0, microseconds) / 1e6)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Some names, the first few of them if they are many."""
+    more = [f"and {len(names) - NAMED_AT_MOST} more"] if len(names) > NAMED_AT_MOST else []
+    return ", ".join([*names[:NAMED_AT_MOST], *more])
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def printable(text: str) -> str:
+    """What users name, without characters that move the cursor, turn the text round or are not seen."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
