@@ -250,12 +250,8 @@ KNOWN: dict[Rule, dict[str, int]] = {
     shared_class_names: {},
     module_cycles: {},
     package_cycles: {},
-    untyped_ports: {
-        "qloom.devices: _device": 1,
-    },
-    tasks_without_owner: {
-        "qloom.devices": 3,
-    },
+    untyped_ports: {},
+    tasks_without_owner: {},
     swallowed_cancellations: {},
     long_modules: {
         "qloom.devices": 1,

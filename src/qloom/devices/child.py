@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qloom.aio import finish, run_to_end
+from qloom.aio import TaskScope, finish, run_to_end
 from qloom.devices.frames import LONGEST, attached_bytes, frame
 from qloom.errors import CannotTell, InputError, PayloadError, QloomError, QuantumFailed, UnknownTask, Unreachable
 from qloom.model import JsonText
@@ -56,6 +56,7 @@ class Child:
         self._opening = opening
         self._start_s = start_s
         self._process: asyncio.subprocess.Process | None = None
+        self._tasks = TaskScope()
         self._reader: asyncio.Task[None] | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._numbers = 0
@@ -102,7 +103,7 @@ class Child:
             if log is not None:
                 log.close()
         self.starts += 1
-        self._reader = asyncio.create_task(self._read(self._process))
+        self._reader = self._tasks.start(self._read(self._process))
         if self._opening is not None:
             try:
                 await self._ask(*self._opening, self._start_s)

@@ -121,10 +121,6 @@ class ProcessDevice:
         """See `Device.tasks`."""
         return {str(id): float(seconds) for id, seconds in (await self._call("tasks", {})).items()}
 
-    async def ask(self, method: str, *arguments: Any) -> Any:
-        """What only some devices have: target, metadata, drain, resume."""
-        return await self._call(method, {"arguments": list(arguments)})
-
     async def close(self) -> None:
         """See `Device.close`."""
         self._closed = True

@@ -10,16 +10,19 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
+from qloom.aio import TaskScope
 from qloom.device import Device, Status
 from qloom.devices.frames import LONGEST, attached_bytes, frame
 from qloom.errors import InputError, QloomError
 from qloom.model import JsonText, json_text
 from qloom.payloads.wire import payload_under
 
-SLICE_S = 20.0  # `wait` and `result` answer at least so often, so that the other end can tell waiting from hanging
+SLICE_S = 20.0  # `wait` and `result` answer at least so often, so that waiting is not taken for hanging
+
+DeviceCall = Callable[[str], Coroutine[Any, Any, Any]]  # one that is given the id of a task
 
 
 class Server:
@@ -28,7 +31,8 @@ class Server:
     def __init__(self, out: int) -> None:
         self._out = out
         self._device: Device | None = None
-        self._going: dict[tuple[str, str], asyncio.Future[Any]] = {}
+        self._tasks = TaskScope()
+        self._going: dict[tuple[str, str], asyncio.Task[Any]] = {}
 
     async def call(self, request: dict[str, Any], attached: JsonText | None) -> None:
         """Answer one request."""
@@ -73,21 +77,15 @@ class Server:
                 return await self._device.calibration()
             case "tasks":
                 return await self._device.tasks()
-            case "target" | "metadata" | "drain" | "resume":
-                asked = getattr(self._device, method, None)
-                if asked is None:
-                    raise InputError(f"this device has no {method}")
-                answer = asked(*params.get("arguments", ()))
-                return await answer if asyncio.iscoroutine(answer) else answer
             case "close":
                 return await self._device.close()
         raise InputError(f"a device has no {method!r}")
 
-    async def _slice(self, method: str, id: str, call: Callable[[str], Awaitable[Any]]) -> dict[str, Any] | JsonText:
-        """Not over if it takes long; the device goes on, and the next call picks it up: nothing is missed."""
+    async def _slice(self, method: str, id: str, call: DeviceCall) -> dict[str, Any] | JsonText:
+        """Wait for at most `SLICE_S`. If that was too short, the device goes on, and the next call picks it up."""
         going = self._going.get((method, id))
         if going is None:
-            going = self._going[method, id] = asyncio.ensure_future(call(id))
+            going = self._going[method, id] = self._tasks.start(call(id))
         done, _ = await asyncio.wait([going], timeout=SLICE_S)
         if not done:
             return {"over": False}
@@ -98,18 +96,15 @@ class Server:
         return {"over": True, "answer": dataclasses.asdict(answer) if isinstance(answer, Status) else answer}
 
     async def run(self) -> None:
-        """Until standard input ends."""
+        """Answer requests until standard input ends."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=LONGEST)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        calls: set[asyncio.Task[None]] = set()
         while line := await reader.readline():
             request = json.loads(line)
             count = attached_bytes(request)
             attached = None if count is None else JsonText(await reader.readexactly(count), "utf-8")
-            call = asyncio.ensure_future(self.call(request, attached))
-            calls.add(call)
-            call.add_done_callback(calls.discard)
+            self._tasks.spawn(self.call(request, attached))
         os._exit(0)  # a call of a vendor's library may hang: nobody waits for it
 
 

@@ -325,9 +325,6 @@ def test_any_device_can_have_a_process_of_its_own():
         assert status.state == "done", status
         answer = await answer_of(device, id)
         assert answer == solve("annealing", {"kind": "qubo", "body": QUBO, "shots": 10, "seed": 3})
-        await device.ask("drain")
-        assert await device.state() == "maintenance"
-        await device.ask("resume")
         os.kill(device.child.pid, signal.SIGKILL)  # an emulated device forgets
         with pytest.raises(UnknownTask):
             await device.wait(id)
