@@ -12,7 +12,7 @@ from qloom.devices.factory import make_device
 from qloom.errors import Deadlock
 from qloom.model import Payload
 from qloom.strategies import STRATEGIES
-from qloom.strategies.offload import Offload
+from qloom.strategies.static import Offload
 from qloom.testing import DeviceContract, StrategyContract, WorldContract, registered, run_virtual
 from qloom.testing.contracts import check_liveness, check_program
 from qloom.testing.programs import loop

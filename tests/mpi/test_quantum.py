@@ -37,7 +37,7 @@ import sys
 from pathlib import Path
 from qloom.errors import JobError
 from qloom.mpi import ports
-from qloom.mpi.world import checked_world
+from qloom.mpi.oneworld import checked_world
 
 try:
     with ports.accept(Path(sys.argv[1]), within_s=float(sys.argv[2])) as qpu:

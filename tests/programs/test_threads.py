@@ -12,7 +12,7 @@ import pytest
 import qloom
 from qloom import delay, task
 from qloom.errors import InputError, TaskFailed
-from qloom.job.threads import AskingThread
+from qloom.job.greenlets import AskingThread
 
 
 @task(expected_s=0.1)

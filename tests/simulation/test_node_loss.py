@@ -10,8 +10,7 @@ from qloom.errors import NodeLost
 from qloom.journal.history import read_history
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
-from qloom.strategies.pertask import PerTask
-from qloom.strategies.workflow import Room, Workflow
+from qloom.strategies.workflow import PerTask, Room, Workflow
 from qloom.worlds.virtual.world import InjectedFaults
 from tests.journals import as_lines
 from tests.simulation.harness import simulate

@@ -154,7 +154,7 @@ import os, subprocess, time
 from pathlib import Path
 from qloom.errors import JobError
 from qloom.mpi import ports
-from qloom.mpi.world import checked_world
+from qloom.mpi.oneworld import checked_world
 
 comm = checked_world()
 try:

@@ -13,8 +13,7 @@ from qloom.lab.advisor.slurm import is_up, read_ended, read_standing
 from qloom.slurm.commands import Answer
 from qloom.slurm.facts import SlurmNode, read_default_partition, read_gres, read_licences, read_nodes
 from qloom.slurm.salloc import _GRANTED, _IN_LINE
-from qloom.slurm.squeue import QueuedJob, read_jobs
-from qloom.slurm.states import REASONS, STATES, read_state, reason_in_words
+from qloom.slurm.squeue import REASONS, STATES, QueuedJob, read_jobs, read_state, reason_in_words
 
 FIXTURES = Path(__file__).parent / "fixtures"
 VERSIONS = ("22.05", "24.11", "26.05")

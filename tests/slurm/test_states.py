@@ -15,8 +15,7 @@ from qloom.model import QpuHold
 from qloom.ports import Request
 from qloom.site import Qpu, Site, Slurm, site_from
 from qloom.slurm.arguments import components, salloc
-from qloom.slurm.squeue import expand_hostlist, read_jobs
-from qloom.slurm.states import REASONS, STATES, most_telling, read_state, reason_in_words
+from qloom.slurm.squeue import REASONS, STATES, expand_hostlist, most_telling, read_jobs, read_state, reason_in_words
 from qloom.slurm.tags import own_tag, read_tag
 from qloom.views.explain import explain
 from qloom.worlds.slurm.lease_jobs import Ceiling

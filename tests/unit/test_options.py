@@ -11,7 +11,7 @@ import qloom
 from qloom.errors import InputError
 from qloom.model import Need, QpuHold
 from qloom.strategies import STRATEGIES, choose, options_of
-from qloom.strategies.options import Options, read_options
+from qloom.strategies.base import Options, read_options
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tests.broker.processes import toml
 MODULE = '''
 from qloom.devices.factory import make_device
 from qloom.lab.schedulers.policy import Fcfs
-from qloom.strategies.offload import Offload
+from qloom.strategies.static import Offload
 from qloom.worlds.virtual.entry import VirtualEntry
 
 

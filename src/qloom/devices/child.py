@@ -1,6 +1,6 @@
 """A child process that answers frames: `{"n", "method", "params"}` in, `{"n", "answer" | "error"}` out.
 
-A payload goes behind the line, and so does an answer that is only passed on (`frames.py`). Every call has a time
+A payload goes behind the line, and so does an answer that is only passed on (`lend.py`). Every call has a time
 limit. A child that hangs, dies or talks nonsense is killed and all its calls end with `ChildDied`; the next call
 starts a new one. Nothing is ever unpickled.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from qloom.aio import TaskScope, finish, run_to_end
-from qloom.devices.frames import LONGEST, attached_bytes, frame
+from qloom.devices.lend import LONGEST, attached_bytes, frame
 from qloom.errors import CannotTell, InputError, PayloadError, QloomError, QuantumFailed, UnknownTask, Unreachable
 from qloom.model import JsonText
 

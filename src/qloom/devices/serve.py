@@ -15,7 +15,7 @@ from typing import Any
 
 from qloom.aio import TaskScope
 from qloom.device import Device, Status
-from qloom.devices.frames import LONGEST, attached_bytes, frame
+from qloom.devices.lend import LONGEST, attached_bytes, frame
 from qloom.errors import InputError, QloomError
 from qloom.model import JsonText, json_text
 from qloom.payloads.wire import payload_under

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from qloom.devices.frames import answer_frames, frame
-from qloom.devices.lend import allow_cpu
+from qloom.devices.lend import allow_cpu, answer_frames, frame
 from qloom.devices.solvers import check_limit, solve
 from qloom.errors import QloomError
 

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any
 from qloom.aio import TaskScope, report_failure, run_to_end
 from qloom.device import DeviceTarget
 from qloom.errors import InputError, JobError
-from qloom.job.block import QuantumBlock
 from qloom.job.calls import CallOrder
 from qloom.job.cluster import JobCluster
 from qloom.job.computing import ProgramTime
 from qloom.job.objects import QiskitObjects
 from qloom.job.phases import PhaseRunner
-from qloom.job.qpu import JobQpu
+from qloom.job.qpu import JobQpu, QuantumBlock
 from qloom.journal.content import CALL_HINT, digest, payload_key, task_key
 from qloom.journal.events import CallAbandoned, Returned, Speculated
 from qloom.journal.file import Journal

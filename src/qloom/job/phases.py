@@ -14,10 +14,9 @@ from typing import Any
 from qloom.aio import TaskScope, gather_or_cancel, outcome_of
 from qloom.answers import calibrated
 from qloom.errors import QuantumFailed
-from qloom.job.block import QuantumBlock, SharedHold
 from qloom.job.calls import CallOrder
 from qloom.job.cluster import JobCluster
-from qloom.job.qpu import JobQpu
+from qloom.job.qpu import JobQpu, QuantumBlock, SharedHold
 from qloom.job.spare import SpareDropped
 from qloom.journal.events import CandidateChosen, Claimed
 from qloom.journal.file import Journal, Recorder

@@ -1,7 +1,7 @@
 """A job as a synchronous program sees it: the calls of `Job`, without `await`.
 
 `SyncJob` makes requests and `CallServer` answers them with a `Job`. Between the two is a function that asks and
-waits: a switch of greenlets (`greenlets.py`), another thread (`threads.py`), or a pipe to another process
+waits: a switch of greenlets or another thread (`greenlets.py`), or a pipe to another process
 (`program_process.py`).
 """
 
@@ -20,12 +20,11 @@ import numpy
 
 from qloom.device import DeviceTarget
 from qloom.errors import InputError
-from qloom.job.greenlets import require_sync, run_sync, runs_sync, wait
+from qloom.job.greenlets import AskingThread, require_sync, run_sync, runs_sync, wait
 from qloom.job.guard import refuse_waits
 from qloom.job.job import Job
 from qloom.job.objects import QiskitObjects
 from qloom.job.randomness import ProgramRandomness, generator
-from qloom.job.threads import AskingThread
 from qloom.model import Task
 from qloom.shared import Shared
 

@@ -7,8 +7,8 @@ import sys
 from mpi4py.run import main, set_abort_status
 
 from qloom.errors import JobError
+from qloom.mpi.oneworld import checked_world
 from qloom.mpi.supervisor import require_supervisor
-from qloom.mpi.world import checked_world
 
 if __name__ == "__main__":
     require_supervisor()

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from qloom.journal.results import write_atomically
+from qloom.mpi.oneworld import checked_world
 from qloom.mpi.state import SavedState, SplitArray
-from qloom.mpi.world import checked_world
 
 __all__ = ["Elastic", "SplitArray"]
 

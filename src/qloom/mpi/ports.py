@@ -16,7 +16,7 @@ from typing import Any
 from qloom.errors import JobError
 from qloom.journal.results import write_atomically
 from qloom.mpi.items import QpuLink, serve_items, wait_for, watchdog
-from qloom.mpi.world import checked_world
+from qloom.mpi.oneworld import checked_world
 from qloom.slurm.commands import call_once
 
 CALL_S = 30.0  # for a call of MPI or Slurm that should take milliseconds

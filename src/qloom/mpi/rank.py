@@ -12,7 +12,7 @@ from pathlib import Path
 
 from qloom.journal.results import write_atomically
 from qloom.mpi.launch import CALL, RESULT, SAID
-from qloom.mpi.world import checked_world
+from qloom.mpi.oneworld import checked_world
 from qloom.private import read_private
 from qloom.worker import dump, run_call, set_up
 

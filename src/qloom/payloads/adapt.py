@@ -28,7 +28,7 @@ ADAPTERS: Registry[Adapter] = Registry(
     {
         "dimod": "qloom.payloads.adapt:from_dimod",
         "qiskit": "qloom.payloads.qiskit:adapt",
-        "pulser": "qloom.payloads.sequences:adapt",
+        "pulser": "qloom.payloads.pulser:adapt",
     },
     expected="a function of an object and values",
     check=callable,

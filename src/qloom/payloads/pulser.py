@@ -1,4 +1,4 @@
-"""Pulser's abstract representation in a payload: its JSON is checked for what a device must know beforehand."""
+"""Pulser sequences as payloads: their abstract representation, and what a device must know of it beforehand."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from qloom.errors import PayloadError
+from qloom.model import Payload
 
 KEYS = ("version", "name", "register", "channels", "variables", "operations", "measurement", "device")
 HINT = "Sequence.to_abstract_repr() makes it"
@@ -121,3 +122,21 @@ def _check_register(register: list[Any]) -> None:
         names.append(str(atom["name"]))
     if len(dict.fromkeys(names)) != len(names):
         raise PayloadError("the Pulser sequence has two atoms of one name")
+
+
+def adapt(sequence: Any, values: Any = None) -> Payload:
+    """A `pulser.Sequence`; `values` are its run parameters by name, and `qubits` for a mappable register."""
+    if not hasattr(sequence, "to_abstract_repr"):
+        raise PayloadError(f"a Pulser {type(sequence).__name__} is no sequence", hint="give a pulser.Sequence")
+    if values is not None and not isinstance(values, Mapping):
+        raise PayloadError("the run parameters of a sequence are a table", hint='(sequence, {"name": value})')
+    if values is None and (sequence.is_parametrized() or sequence.is_register_mappable()):
+        names = ", ".join(sequence.declared_variables) or "qubits"
+        raise PayloadError(f"the sequence has unbound parameters: {names}", hint="give (sequence, {name: value})")
+    try:
+        built = sequence.build(**dict(values)) if values else sequence
+        body = built.to_abstract_repr()
+    except Exception as error:  # Pulser has many kinds
+        said = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise PayloadError(f"the Pulser sequence cannot be written: {said}") from None
+    return Payload("pulser", body, name="sequence")

@@ -13,18 +13,17 @@ from qloom.errors import InputError
 from qloom.model import Need, QpuHold
 from qloom.plugins import Registry
 from qloom.ports import Requirements
-from qloom.strategies.base import Strategy
-from qloom.strategies.options import Options, usual_options
+from qloom.strategies.base import Options, Strategy, usual_options
 
 STRATEGIES: Registry[type[Strategy[Any]]] = Registry(
     "qloom.strategies",
     "strategy",
     {
-        "coschedule": "qloom.strategies.coschedule:Coschedule",
-        "offload": "qloom.strategies.offload:Offload",
+        "coschedule": "qloom.strategies.static:Coschedule",
+        "offload": "qloom.strategies.static:Offload",
         "workflow": "qloom.strategies.workflow:Workflow",
-        "pertask": "qloom.strategies.pertask:PerTask",
-        "vqpu": "qloom.strategies.vqpu:Vqpu",
+        "pertask": "qloom.strategies.workflow:PerTask",
+        "vqpu": "qloom.strategies.static:Vqpu",
         "malleable": "qloom.strategies.malleable:Malleable",
         "split": "qloom.strategies.split:Split",
         "weave": "qloom.strategies.weave:Weave",

@@ -11,8 +11,7 @@ from typing import Any
 from qloom.errors import InputError
 from qloom.model import Need, QpuHold, Work
 from qloom.ports import PATIENCE_S, Allocation, Requirements
-from qloom.strategies.base import Strategy, spread
-from qloom.strategies.options import Options
+from qloom.strategies.base import Options, Strategy, spread
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from typing import Any
 from qloom.aio import TaskScope, finish
 from qloom.model import Need, QpuHold, Work
 from qloom.ports import Allocation, Requirements
-from qloom.strategies.base import Holding, Strategy, spread
-from qloom.strategies.options import Options
+from qloom.strategies.base import Holding, Options, Strategy, spread
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""All nodes for the whole job: what most hybrid jobs do today. The ways to hold the QPU make three strategies."""
+"""All nodes for the whole job: what most hybrid jobs do today. The ways to hold the QPU make three strategies.
+
+`offload` is the 'baseline' of QCE25, `coschedule` listing 1 of the Elephant paper (and HPE, figure 2a), `vqpu` the
+'virtual QPUs' of the Elephant paper.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,7 @@ from typing import Any
 
 from qloom.model import Need, QpuHold, Work
 from qloom.ports import Allocation
-from qloom.strategies.base import Strategy, spread
-from qloom.strategies.options import Options
+from qloom.strategies.base import Options, Strategy, spread
 
 
 class Static(Strategy[Options]):
@@ -39,3 +42,21 @@ class Static(Strategy[Options]):
         """Give everything back."""
         if self.held is not None:
             await self.held.release()
+
+
+class Offload(Static):
+    """All nodes for the whole job; each quantum task waits in the QPU's queue."""
+
+    usual_qpu_hold = QpuHold.TASK
+
+
+class Coschedule(Static):
+    """All nodes and the whole QPU, for the whole job"""
+
+    usual_qpu_hold = QpuHold.WHOLE
+
+
+class Vqpu(Static):
+    """All nodes and one of N shares of the QPU, for the whole job; the wait for a turn is bounded."""
+
+    usual_qpu_hold = QpuHold.SHARE

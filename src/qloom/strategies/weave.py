@@ -1,6 +1,6 @@
 """A node is held only while a task runs on it, and asked for before it is needed. Spare work fills what is free.
 
-Four mechanisms: a node for a task (`leases`), asking early (here, with what is `expected` and in which `order`),
+Four mechanisms: a node for a task (`leases`), asking early (here, with what is `expected`),
 spare work (`spare`), and a share of the QPU (`share`).
 """
 
@@ -15,11 +15,9 @@ from typing import Any
 from qloom.aio import TaskScope
 from qloom.model import Need, QpuHold, Work
 from qloom.ports import PATIENCE_S, Requirements
-from qloom.strategies.base import Holding, Strategy, results
-from qloom.strategies.options import Options, part
-from qloom.strategies.weaving.expected import FOREVER_S, Expected
+from qloom.strategies.base import Holding, Options, Strategy, part, results
+from qloom.strategies.weaving.expected import FOREVER_S, Expected, PhaseOrder
 from qloom.strategies.weaving.leases import Leases
-from qloom.strategies.weaving.order import PhaseOrder
 from qloom.strategies.weaving.share import EarlyShare
 from qloom.strategies.weaving.spare import SpareWork
 

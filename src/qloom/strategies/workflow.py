@@ -1,4 +1,7 @@
-"""Holds nothing between phases: each phase waits in line for what it needs. (QCE25, StreamFlow)"""
+"""Holds nothing between phases: each phase waits in line for what it needs. (QCE25, StreamFlow)
+
+`pertask` is a workflow of single tasks: one job each, those of spare work behind everybody else in line.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from qloom.aio import TaskScope
+from qloom.errors import NodeLost
 from qloom.model import Need, QpuHold, Work
 from qloom.ports import PATIENCE_S, Requirements
-from qloom.strategies.base import Holding, Strategy, results, spread
-from qloom.strategies.options import Options
+from qloom.strategies.base import Holding, Options, Strategy, results, spread
 
 
 class Room:
@@ -124,3 +127,32 @@ class Workflow(Strategy[WorkflowOptions]):
     async def end(self) -> None:
         """Give everything back, and spare work up that nobody asked for."""
         await self._steps.aclose()
+
+
+@dataclass(frozen=True)
+class PerTaskOptions(WorkflowOptions):
+    """Those of a workflow, of single tasks and with spare work."""
+
+    per_task: bool = True
+    spare: bool = True
+    nice: bool = True
+
+
+class PerTask(Workflow):
+    """A workflow whose steps are single tasks, which holds a share of the QPU and submits spare work too."""
+
+    usual_qpu_hold = QpuHold.SHARE
+    chains = False  # its jobs run side by side, those of spare work also between phases
+    options_type = PerTaskOptions
+
+    async def _step(self, tasks: Sequence[Work], room: Room) -> list[Any]:
+        """If a node fails and none comes in its place, give back the nodes that are left and queue again, once.
+
+        Only for a single task: of several (`per_task=0`) those that are done would run again.
+        """
+        try:
+            return await super()._step(tasks, room)
+        except NodeLost:
+            if len(tasks) > 1:
+                raise
+            return await super()._step(tasks, room)

@@ -22,14 +22,15 @@ from typing import Any
 from qloom.aio import TaskScope
 from qloom.errors import InputError, QloomError
 from qloom.testbed import place
-from qloom.testbed.accounting import (
+from qloom.testbed.daemons import (
+    Daemon,
     accounting_commands,
+    all_daemons,
     keep_database,
     kept_database,
     make_command,
     take_database,
 )
-from qloom.testbed.daemons import Daemon, all_daemons
 from qloom.testbed.place import CONTROL, TestbedRecord, read_record, write_supervisor
 from qloom.testbed.processes import adopt_orphans, descendants, kill_all, name_of, remove_unused, shared_memory
 

@@ -8,8 +8,7 @@ import qloom
 from qloom.device import DeviceTarget
 from qloom.devices.check import check_payload
 from qloom.devices.factory import make_device
-from qloom.devices.graphs import chimera, couplings_of, square_lattice
-from qloom.devices.profiles import load_profile
+from qloom.devices.profiles import chimera, couplings_of, load_profile, square_lattice
 from qloom.devices.schema import description_from
 from qloom.errors import InputError, PayloadError
 from qloom.model import Payload

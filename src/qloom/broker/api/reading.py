@@ -21,8 +21,7 @@ from qloom.broker.api.forms import TaskForm
 from qloom.broker.problems import Unavailable
 from qloom.broker.requests import TaskRequest
 from qloom.devices.child import Child, ChildDied, OutOfCpuTime
-from qloom.devices.frames import answer_frames, frame
-from qloom.devices.lend import ONE_THREAD, allow_cpu, command
+from qloom.devices.lend import ONE_THREAD, allow_cpu, answer_frames, command, frame
 from qloom.errors import PayloadError, QloomError
 from qloom.payloads.wire import head_of, payload_under
 

@@ -9,7 +9,7 @@ from qiskit.circuit.library import get_standard_gate_name_mapping  # type: ignor
 from qiskit.transpiler import InstructionProperties, Target  # type: ignore[import, unused-ignore]
 
 from qloom.device import DeviceTarget
-from qloom.devices.graphs import couplings_of
+from qloom.devices.profiles import couplings_of
 from qloom.errors import InputError
 
 

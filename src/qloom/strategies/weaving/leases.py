@@ -12,8 +12,7 @@ from qloom.aio import TaskScope
 from qloom.model import Need, Work
 from qloom.ports import Allocation, Cluster
 from qloom.strategies.weaving.account import IdleAccount
-from qloom.strategies.weaving.expected import Expected, nodes_filled
-from qloom.strategies.weaving.order import Coming, PhaseOrder
+from qloom.strategies.weaving.expected import Coming, Expected, PhaseOrder, nodes_filled
 
 MOMENT_S = 0.001
 POLL_S = 0.5

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 
 from qloom.aio import TaskScope
 from qloom.model import Work
-from qloom.strategies.weaving.expected import FOREVER_S, Expected
+from qloom.strategies.weaving.expected import FOREVER_S, Expected, PhaseOrder
 from qloom.strategies.weaving.leases import Leases
-from qloom.strategies.weaving.order import PhaseOrder
 
 BRIEF = 0.1  # a quantum phase is, that takes less than this part of the spare work
 FULL = 1.1  # spare work shares a node if that takes only so much longer

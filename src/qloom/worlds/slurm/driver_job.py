@@ -28,8 +28,7 @@ from qloom.slurm.client import Client
 from qloom.slurm.commands import call_once
 from qloom.slurm.endings import how_it_ended
 from qloom.slurm.facts import ClusterFacts, require_programs
-from qloom.slurm.squeue import FORMAT, read_jobs
-from qloom.slurm.states import SlurmState, most_telling, read_state, reason_in_words
+from qloom.slurm.squeue import FORMAT, SlurmState, most_telling, read_jobs, read_state, reason_in_words
 
 # The variable by which a driver knows the job around it: DEVICE:HOLD:SHARES, or nothing for a job without a QPU.
 DRIVER_QPU = "QLOOM_DRIVER_QPU"

@@ -21,8 +21,7 @@ from qloom.slurm.arguments import components, salloc
 from qloom.slurm.client import Client
 from qloom.slurm.endings import wait_past_completing
 from qloom.slurm.salloc import Salloc
-from qloom.slurm.squeue import QueuedJob
-from qloom.slurm.states import most_telling, reason_in_words
+from qloom.slurm.squeue import QueuedJob, most_telling, reason_in_words
 from qloom.slurm.tags import Tag
 from qloom.worlds.slurm.lease_jobs import ChangeRecorder, LeaseJob, LeaseJobs, engine_us
 
