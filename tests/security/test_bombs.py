@@ -11,7 +11,8 @@ import re
 
 import pytest
 
-from tests.security.served import limit, peak_mib, serve
+from qloom.broker.api.reading import SMALL
+from tests.security.served import cpu_s, limit, peak_mib, serve
 from tests.unit.devices.examples import sequence
 
 CHECK_MIB, SOLVER_MIB, BROKER_MIB = 700, 1500, 400
@@ -165,9 +166,23 @@ REFUSED = {
         "max_duration_ns",
     ),
     "a duration that is computed": (pulses(wave({"expression": "mul", "lhs": 9, "rhs": 9})), "nanoseconds"),
+    "an area that is computed": (
+        pulses(
+            {**wave(1), "amplitude": {"kind": "blackman_max", "max_val": {"expression": "neg", "lhs": 9}, "area": 9}}
+        ),
+        "nanoseconds",
+    ),
     "a duration below zero": (pulses(wave(-1)), "nanoseconds"),
     "too many atoms": (task("pulser", sequence(13)), "atoms takes up to 12"),
     "a sequence that is no JSON": (task("pulser", "[" * 1_000_000), "is not JSON"),
+}
+WIDE = "qubit[99999] r{0}; U(0, 0, 0) r{0};"
+SHIFTED = "OPENQASM 3.0; qubit[{0}] z; qubit[100000] a; qubit[100000] b; CX a, b; bit c; c = measure a[0];"
+SMALL_BUT_WIDE = {  # each is read on the event loop
+    "registers by the hundred": ONE + "".join(WIDE.format(number) for number in range(150)) + END,
+    "two registers, qubit by qubit": SHIFTED.format(1),
+    "pairs that differ in each template": [SHIFTED.format(number * 100_000) for number in range(1, 50)],
+    "all of an endless register": HEAD + "qubit[10 ** 18] q; h q; cx q, q; bit c; c = measure q[0];",
 }
 FAILED = {
     "an endless loop": (circuit("while (c[0] == false) { x q[1]; }", device="hasty"), "CPU time|did not answer"),
@@ -199,6 +214,19 @@ def test_a_bomb_is_refused(broker, name):
     assert len(answer.content) < 1000, "an answer does not repeat what was sent"
     for pid in broker.children("qloom.broker.api.reading"):
         assert limit(pid, "Max address space") == str(CHECK_MIB * 2**20)
+
+
+@pytest.mark.parametrize("name", SMALL_BUT_WIDE)
+def test_a_small_circuit_on_many_qubits_costs_the_broker_nothing(broker, name):
+    before_s, before_mib = cpu_s(broker.pid), peak_mib(broker.pid)
+    bombs = [task("openqasm3", SMALL_BUT_WIDE[name], device=device) for device in ("gates", "hasty")]
+    for bomb in bombs:
+        assert len(json.dumps(bomb)) < SMALL
+        answer = broker.post(bomb)
+        assert answer.status_code == 422, answer.text[:300]
+        assert "takes up to 20" in answer.json()["message"]
+    assert peak_mib(broker.pid) - before_mib < 20, "what is kept of a circuit grows with its text, not its qubits"
+    assert cpu_s(broker.pid) - before_s < 0.3
 
 
 @pytest.mark.parametrize("name", FAILED)

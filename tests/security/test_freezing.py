@@ -13,14 +13,13 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from qloom.broker.api.reading import ReaderPool
 from qloom.broker.requests import TaskRequest
 from qloom.model import Payload
-from tests.security.served import serve
+from tests.security.served import cpu_s, serve
 
 LARGE = {"kind": "qubo", "body": {"linear": [[i, 1.0] for i in range(3000)]}, "device": "anneal", "shots": 1}
 HEAD = 'OPENQASM 3.0;\ninclude "stdgates.inc";\nqubit[2] q;\nbit[2] c;\n'
@@ -75,11 +74,6 @@ def reader(broker) -> int:
     while not (found := broker.children("qloom.broker.api.reading")):
         time.sleep(0.02)
     return found[0]
-
-
-def cpu_s(pid) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_others_are_served_while_a_large_payload_is_read(broker):

@@ -18,7 +18,7 @@ from qloom.payloads.tokens import Tokens
 
 __all__ = ["Circuit", "check_rows", "read_circuit", "shape"]
 LONGEST = 4_000_000  # characters
-SHORT, KEPT = 50_000, 256  # characters of a text whose facts are kept, and how many texts
+SHORT, KEPT = 50_000, 64  # characters of a text whose facts are kept, and how many texts
 
 
 def read_circuit(text: str) -> Circuit:

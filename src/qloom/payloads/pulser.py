@@ -89,9 +89,9 @@ def _waveform_ns(waveform: Any) -> int:
     if "duration" in waveform:
         return _whole_ns(waveform["duration"])
     area, largest = waveform.get("area"), waveform.get("max_val")  # it lasts as long as the area needs
-    if isinstance(area, int | float) and isinstance(largest, int | float) and largest:
-        return _whole_ns(min(abs(area / largest) * 1e3, float(LONGEST_NS)))
-    return 0
+    if not (isinstance(area, int | float) and isinstance(largest, int | float) and largest):
+        raise PayloadError("the Pulser sequence has a waveform of unknown nanoseconds", hint=HINT)
+    return _whole_ns(min(abs(area / largest) * 1e3, float(LONGEST_NS)))
 
 
 def _whole_ns(value: Any) -> int:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from qloom.errors import PayloadError, QloomError
 from qloom.model import JsonText, Payload, PayloadFacts, json_text
+from qloom.payloads.circuit_use import MOST_GATES, pairs_of
 from qloom.payloads.circuits import read_entries
 from qloom.payloads.native import native_work, read_native
 from qloom.payloads.openqasm3 import Circuit, check_rows, read_circuit, shape
 from qloom.payloads.pulser import duration_ns, local_part, read_sequence, register_key
 from qloom.payloads.qubo import read_qubo
 
-LONGEST = 300  # characters of a refusal: it may repeat a name from the payload
+LONGEST = 300  # characters of a refusal, or of a name in one, from the payload
 
 
 def head_of(payload: Payload) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def head_of(payload: Payload) -> dict[str, Any]:
         "shots": payload.shots,
         "seconds": payload.seconds,
         "options": dict(payload.options),
-        "facts": asdict(facts_of(payload)),
+        "facts": vars(facts_of(payload)),
     }
 
 
@@ -93,13 +93,14 @@ def _openqasm3(body: Any) -> PayloadFacts:
             read[entry.template] = read_circuit(entry.template)
         check_rows(entry, read[entry.template])
     numbers = [len(entry.rows) for entry in entries]
+    pairs = pairs_of(read.values())
     shapes = "-".join(f"{shape(entry.template)}x{number}" for entry, number in zip(entries, numbers, strict=True))
     return PayloadFacts(
         size=max(found.size for found in read.values()),
         used=max(found.used for found in read.values()),
-        gates=tuple(dict.fromkeys(gate for found in read.values() for gate in found.gates)),
-        pairs=tuple(dict.fromkeys(pair for found in read.values() for pair in found.pairs)),
-        scattered=any(found.scattered or found.unplaced for found in read.values()),
+        gates=tuple(dict.fromkeys(gate for found in read.values() for gate in found.gates))[: MOST_GATES + 1],
+        pairs=pairs or (),
+        scattered=pairs is None or any(found.scattered or found.unplaced for found in read.values()),
         bits=max(found.bits for found in read.values()),
         operations=sum(read[entry.template].operations * len(entry.rows) for entry in entries),
         circuits=sum(numbers),
@@ -113,9 +114,9 @@ def _pulser(body: Any) -> PayloadFacts:
     return PayloadFacts(
         size=len(sequence["register"]),
         used=len(sequence["register"]),
-        channels=tuple(dict.fromkeys(str(channel) for channel in sequence["channels"].values())),
+        channels=tuple(dict.fromkeys(str(channel)[:LONGEST] for channel in sequence["channels"].values())),
         duration_ns=duration_ns(sequence),
-        local=f"the sequence drives atoms one by one ({local})" if local else "",
+        local=f"the sequence drives atoms one by one ({local[:LONGEST]})" if local else "",
         set_up=f"pulser:{register_key(sequence)}",
     )
 
