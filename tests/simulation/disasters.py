@@ -24,13 +24,13 @@ from qloom.journal.events import Resumed, RunEnded, RunStarted
 from qloom.journal.file import Event
 from qloom.journal.results import ResultStore
 from qloom.model import Payload
-from qloom.ports import Request
 from qloom.programs.load import Program
 from qloom.runs.assembly import Assembly
 from qloom.runs.runner import Plan
 from qloom.site import Overheads, Qpu, Site
 from qloom.strategies import STRATEGIES, parse_strategy
 from qloom.views.forecast import learn
+from qloom.world import Request
 from qloom.worlds.line import FifoLine
 from qloom.worlds.partitions import Partitions
 from qloom.worlds.virtual.loop import VirtualClock

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass, field, replace
 
 from qloom.model import QpuHold
-from qloom.ports import Lease, Request, World
 from qloom.runs.runner import Plan
 from qloom.runs.submit import held_throughout
+from qloom.world import Lease, Request, World
 from qloom.worlds.hosted import HostedWorld
 from qloom.worlds.line import FifoLine
 

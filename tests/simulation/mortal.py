@@ -19,8 +19,8 @@ from qloom.journal.event import Event
 from qloom.journal.events import JobEnded
 from qloom.journal.file import Journal, Recorder
 from qloom.model import QpuHold, QuantumWork
-from qloom.ports import Clock, Lease, Request
 from qloom.site import Site
+from qloom.world import Clock, Lease, Request
 from qloom.worlds.line import FifoLine
 from qloom.worlds.partitions import Grant
 from qloom.worlds.virtual.loop import VirtualLoop

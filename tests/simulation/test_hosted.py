@@ -11,12 +11,12 @@ from qloom.broker.inprocess import InProcessBroker
 from qloom.errors import JobError
 from qloom.journal.file import Journal
 from qloom.model import QpuHold
-from qloom.ports import Request
 from qloom.programs.load import Program
 from qloom.runs.assembly import Assembly
 from qloom.runs.runner import Plan
 from qloom.site import Site
 from qloom.strategies import STRATEGIES
+from qloom.world import Request
 from qloom.worlds.hosted import HostedWorld
 from qloom.worlds.line import FifoLine
 from qloom.worlds.partitions import Partitions

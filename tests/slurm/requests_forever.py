@@ -9,11 +9,11 @@ import asyncio
 import sys
 
 from qloom.model import QpuHold
-from qloom.ports import Request
 from qloom.site import Site
 from qloom.slurm.arguments import components, salloc
 from qloom.slurm.client import Client
 from qloom.slurm.salloc import Salloc
+from qloom.world import Request
 
 
 async def hold(client: Client, name: str) -> None:

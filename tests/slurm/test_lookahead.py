@@ -8,9 +8,9 @@ import threading
 import pytest
 
 import qloom
-from qloom.ports import Request
 from qloom.site import Site, Slurm
 from qloom.slurm.client import Client
+from qloom.world import Request
 from qloom.worlds.slurm.driver_job import BatchJob, submit_batch
 from tests.journals import as_lines
 from tests.slurm import programs

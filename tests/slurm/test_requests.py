@@ -12,12 +12,12 @@ from qloom.errors import AllocationEnded, InputError, JobError
 from qloom.journal import home
 from qloom.journal.events import LookFailed
 from qloom.model import QpuHold
-from qloom.ports import Request
 from qloom.site import Site, Slurm, site_from
 from qloom.slurm import client as client_module
 from qloom.slurm.arguments import components, salloc
 from qloom.slurm.client import Client
 from qloom.slurm.salloc import Salloc
+from qloom.world import Request
 from qloom.worlds.process import WorkerDied
 from qloom.worlds.realtime import RealClock
 from qloom.worlds.slurm import workers as workers_module

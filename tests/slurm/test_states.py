@@ -12,12 +12,12 @@ from qloom.errors import InputError
 from qloom.journal.event import Event
 from qloom.journal.events import JobSubmitted, Requested, RunStarted, StillWaits
 from qloom.model import QpuHold
-from qloom.ports import Request
 from qloom.site import Qpu, Site, Slurm, site_from
 from qloom.slurm.arguments import components, salloc
 from qloom.slurm.squeue import REASONS, STATES, expand_hostlist, most_telling, read_jobs, read_state, reason_in_words
 from qloom.slurm.tags import own_tag, read_tag
 from qloom.views.explain import explain
+from qloom.world import Request
 from qloom.worlds.slurm.lease_jobs import Ceiling
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -259,7 +259,6 @@ KNOWN: dict[Rule, dict[str, int]] = {
         "qloom.journal": 2,
         "qloom.model": 1,
         "qloom.payloads": 1,
-        "qloom.ports": 1,
     },
     vague_words: {},
 }

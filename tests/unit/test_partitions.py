@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from qloom.model import QpuHold
-from qloom.ports import Request
+from qloom.world import Request
 from qloom.worlds.partitions import Partitions, lease_of
 
 NODES = ["n1", "n2", "n3", "n4"]

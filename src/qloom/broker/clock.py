@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from qloom.broker.store.database import Database
-from qloom.ports import Clock
+from qloom.world import Clock
 
 LOG = logging.getLogger("qloom.broker")
 LAST, GAPS = "clock_us", "gaps"  # keys of the store

@@ -37,7 +37,7 @@ from qloom.broker.queue.events import (
 from qloom.broker.records import SessionRecord, TaskRecord
 from qloom.broker.registry import TaskRegistry
 from qloom.device import Device
-from qloom.ports import Clock
+from qloom.world import Clock
 
 LOG = logging.getLogger("qloom.broker")
 LATE_US = 200_000  # a deadline that is noticed so much later was missed by the whole process

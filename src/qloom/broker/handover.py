@@ -15,7 +15,7 @@ from qloom.broker.records import TaskRecord
 from qloom.broker.registry import TaskRegistry
 from qloom.device import Device, Status
 from qloom.errors import CannotTell, InputError, QuantumFailed, UnknownTask
-from qloom.ports import Clock
+from qloom.world import Clock
 
 LOG = logging.getLogger("qloom.broker")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 30.0

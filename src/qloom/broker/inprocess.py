@@ -26,7 +26,7 @@ from qloom.errors import PayloadError, QuantumFailed
 from qloom.journal.events import QuantumEnded, QuantumQueued, QuantumStarted
 from qloom.journal.file import Recorder
 from qloom.model import Payload, QpuHold, QuantumWork
-from qloom.ports import Clock
+from qloom.world import Clock
 
 
 class LocalSession:

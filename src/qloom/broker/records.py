@@ -13,7 +13,7 @@ from qloom.broker.queue.state import KnownSession
 from qloom.broker.queue.task import NOTHING, Counted, Place, QuantumTask
 from qloom.broker.requests import Caller
 from qloom.model import QpuHold
-from qloom.ports import Clock
+from qloom.world import Clock
 
 
 class Waiters(list["asyncio.Future[None]"]):

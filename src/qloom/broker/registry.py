@@ -15,7 +15,7 @@ from qloom.broker.problems import StoreFull
 from qloom.broker.queue.task import Counted, Place
 from qloom.broker.records import SessionRecord, TaskRecord, Waiters
 from qloom.model import Payload
-from qloom.ports import Clock
+from qloom.world import Clock
 
 LOG = logging.getLogger("qloom.broker")
 Then = Callable[[StoreFull | None], None]

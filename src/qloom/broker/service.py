@@ -29,7 +29,7 @@ from qloom.broker.store.session_store import DeviceSettings, SessionStore
 from qloom.broker.store.task_store import TaskStore
 from qloom.broker.stored import KeyRing, StoredRegistry
 from qloom.device import Device
-from qloom.ports import Clock
+from qloom.world import Clock
 
 TIDY_S = 60.0
 

@@ -23,7 +23,7 @@ from qloom.devices.child import ChildDied, OutOfCpuTime
 from qloom.devices.disruptions import DeviceFaults, Window, calibration_at, is_away, left_s
 from qloom.errors import InputError, QloomError, QuantumFailed, UnknownTask, Unreachable
 from qloom.model import Payload
-from qloom.ports import Clock
+from qloom.world import Clock
 
 KEPT = 1000  # tasks that are over, with their answers; the oldest are forgotten first
 KEPT_BYTES = 256 * 2**20  # of their answers

@@ -23,7 +23,8 @@ from qloom.job.node_work import NodeWork
 from qloom.job.task_runs import TaskRun
 from qloom.journal.events import Grown, QpuReleased, Released, Requested, Shrunk, Withdrawn
 from qloom.model import QpuHold, Work
-from qloom.ports import Allocation, Lease, Request
+from qloom.ports import Allocation
+from qloom.world import Lease, Request
 
 if TYPE_CHECKING:
     from qloom.broker.port import Session

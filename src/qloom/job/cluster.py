@@ -19,7 +19,8 @@ from qloom.job.unused import UnusedRule
 from qloom.journal.events import Released
 from qloom.journal.file import Recorder
 from qloom.model import Need, Payload, QpuHold, QuantumWork, Work
-from qloom.ports import Allocation, Cluster, Lease, Request, World
+from qloom.ports import Allocation, Cluster
+from qloom.world import Lease, Request, World
 
 
 class JobCluster(Cluster):

@@ -15,7 +15,7 @@ from typing import Any
 from qloom.journal.event import Record
 from qloom.journal.events import ProgramComputed
 from qloom.journal.replay import Memory
-from qloom.ports import World
+from qloom.world import World
 
 LEAST_US = 1000  # shorter stretches are recorded together
 

@@ -32,9 +32,9 @@ from qloom.journal.file import Journal
 from qloom.journal.replay import Memory
 from qloom.model import Payload, QuantumWork, Task, Work
 from qloom.payloads.adapt import to_payload
-from qloom.ports import Clock
 from qloom.shared import Shared, share
 from qloom.strategies.base import Strategy
+from qloom.world import Clock
 
 if TYPE_CHECKING:
     import numpy

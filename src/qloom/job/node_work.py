@@ -16,7 +16,7 @@ from qloom.errors import NodeLost
 from qloom.job.task_runs import SpareRun, TaskRun, is_tried_again
 from qloom.journal.events import Shrunk
 from qloom.model import Work
-from qloom.ports import Lease, Ran
+from qloom.world import Lease, Ran
 
 if TYPE_CHECKING:
     from qloom.job.cluster import JobCluster

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qloom.journal.events import Granted, QueuedAhead, Requested, Withdrawn
-from qloom.ports import Lease, Request
+from qloom.world import Lease, Request
 
 
 def requested(request: Request, reason: str | None = None) -> Requested:

@@ -16,7 +16,7 @@ from qloom.job.unused import UnusedRule
 from qloom.journal.events import TaskEnded, TaskStarted
 from qloom.journal.file import Recorder
 from qloom.model import Task, Work
-from qloom.ports import Lease, Ran, Running, World
+from qloom.world import Lease, Ran, Running, World
 
 
 class TaskRun(asyncio.Future[Any]):

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from qloom.model import QuantumWork, Work
-from qloom.ports import PATIENCE_S, Clock, Request
+from qloom.ports import PATIENCE_S
+from qloom.world import Clock, Request
 
 
 class Returnable(Protocol):

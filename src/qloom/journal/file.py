@@ -20,7 +20,7 @@ from qloom.journal import owner
 from qloom.journal.event import Event, event_from
 from qloom.journal.events import RunEnded, RunStarted
 from qloom.journal.results import ResultStore, sync_directory
-from qloom.ports import Clock
+from qloom.world import Clock
 
 VERSION = 1
 FILE_NAME = "journal.jsonl"

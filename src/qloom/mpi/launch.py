@@ -27,10 +27,10 @@ from qloom.errors import InputError, TaskFailed
 from qloom.journal.results import write_atomically
 from qloom.model import CommandResult, Task
 from qloom.mpi import supervisor
-from qloom.ports import Ran
 from qloom.private import read_private
 from qloom.slurm.commands import clean_environment
 from qloom.worker import die_with_parent
+from qloom.world import Ran
 
 CALL, RESULT = "call.pickle", "result.pickle"
 SAID = "qloom: "  # what begins the line in which a rank says why it ended the others

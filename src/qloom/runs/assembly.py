@@ -27,10 +27,11 @@ from qloom.journal.events import JobEnded, JobSubmitted, ResultMissing
 from qloom.journal.file import Journal
 from qloom.journal.queries import is_submitted
 from qloom.journal.replay import recall
-from qloom.ports import Requirements, World
+from qloom.ports import Requirements
 from qloom.runs.plan import Plan
 from qloom.strategies import make_strategy, parse_strategy
 from qloom.views.forecast import Forecaster, learn
+from qloom.world import World
 
 
 class RunLimit(Protocol):

@@ -6,8 +6,8 @@ from qloom.journal.event import Event
 from qloom.journal.events import Diverged, Recalibrated, Resumed
 from qloom.journal.file import ended_as
 from qloom.journal.queries import abandoned_calls, failed_tasks
-from qloom.ports import World
 from qloom.views.summary import recalibration_in_words
+from qloom.world import World
 
 
 def notes_on(world: World, events: list[Event]) -> list[str]:

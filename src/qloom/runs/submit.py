@@ -14,12 +14,12 @@ from qloom.journal.events import JobSubmitted, RunEnded
 from qloom.journal.file import Journal
 from qloom.journal.queries import HANDED_ON, handed_to
 from qloom.model import Need, QpuHold
-from qloom.ports import Request
 from qloom.runs.runner import Plan, execute, json_copy, start_event
 from qloom.site import Site
 from qloom.slurm.client import Client
 from qloom.slurm.facts import read_facts
 from qloom.strategies import STRATEGIES, choose, parse_strategy
+from qloom.world import Request
 from qloom.worlds import DRIVERS
 from qloom.worlds.realtime import RealClock
 from qloom.worlds.slurm.driver_job import BatchJob, submit_batch

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from qloom.model import QpuHold
-from qloom.ports import Request
 from qloom.site import Site, Slurm
+from qloom.world import Request
 
 # What holds an allocation: it prints the job id, and reads what its driver has to say.
 # - "end": it exits, and salloc ends the job as COMPLETED.

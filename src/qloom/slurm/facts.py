@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from qloom.errors import InputError
 from qloom.model import QpuHold
-from qloom.ports import Request
 from qloom.site import Site, Slurm
 from qloom.slurm.arguments import gres_of, nodes, qpu
 from qloom.slurm.commands import PROGRAMS, Answer, call_once, controller_is_down
+from qloom.world import Request
 
 FACTS_FORMAT = "%N|%R|%c|%m|%G"  # of sinfo: see `SlurmNode`
 APT = "apt-get install slurm-client"

@@ -27,13 +27,13 @@ from qloom.journal import home
 from qloom.journal.events import JobEnded, JobSubmitted, RunEnded
 from qloom.journal.file import Journal, Recorder, ReplayedClock, read_events
 from qloom.model import Payload, QpuHold, QuantumWork, Task, Work
-from qloom.ports import Clock, Lease, Ran, Request, World
 from qloom.runs.assembly import Assembly
 from qloom.runs.runner import Listener, Outcome, Plan
 from qloom.site import Site
 from qloom.slurm.arguments import gres_of
 from qloom.streamflow.process import find_streamflow, run_streamflow, step_environment, write_own_crate
 from qloom.streamflow.translate import Translator
+from qloom.world import Clock, Lease, Ran, Request, World
 from qloom.worlds import world_entry
 
 NOT_PASSED_ON = ("arguments", "licences", "python", "most_node_hours", "most_qpu_s")

@@ -15,7 +15,8 @@ from qloom.journal.file import Journal
 from qloom.journal.fold import RunState
 from qloom.journal.intervals import Trace
 from qloom.journal.state import JobState
-from qloom.ports import Clock, Forecast, Prediction
+from qloom.ports import Forecast, Prediction
+from qloom.world import Clock
 
 MOST_NEW = 1000  # events that are noted before they are taken in
 KEPT = 15  # values of a kind: the cluster of an hour ago says little

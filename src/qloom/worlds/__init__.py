@@ -17,8 +17,8 @@ from qloom.plugins import Registry
 
 if TYPE_CHECKING:  # workers and QPUs import what is beside this file: they start quickly
     from qloom.journal.replay import Past
-    from qloom.ports import Clock, World
     from qloom.site import Overheads, Site
+    from qloom.world import Clock, World
 
 DRIVERS = ("here", "in-job", "beside", "chain")
 

@@ -26,9 +26,9 @@ from qloom.devices.technologies import technology
 from qloom.errors import QuantumFailed
 from qloom.model import CommandResult, Payload, Sample, Task, TaskFunction, json_text
 from qloom.payloads.adapt import program_answer, wire_body
-from qloom.ports import Clock
 from qloom.shared import Shared
 from qloom.site import Qpu
+from qloom.world import Clock
 from qloom.worlds.process import TaskRaised, WorkerDied, WorkerProcess
 from qloom.worlds.realtime import exited
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from qloom.ports import Clock
+from qloom.world import Clock
 
 
 class Ceiling:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from qloom.aio import TaskScope, report_failure
 from qloom.errors import JobError, QloomError
-from qloom.ports import HandedOn, Lease, Request, World
+from qloom.world import HandedOn, Lease, Request, World
 from qloom.worlds.lending import Loan, in_words
 
 LOOK_S = 1.0  # between two looks whether the QPU is done

@@ -16,7 +16,7 @@ from typing import Any
 from qloom.aio import TaskScope, report_failure
 from qloom.errors import QloomError
 from qloom.model import QpuHold, Task, Work
-from qloom.ports import HandedOn, Lease, Ran, Request, World
+from qloom.world import HandedOn, Lease, Ran, Request, World
 from qloom.worlds.handover import Handover, WaitingRequest, WaitingRequests
 from qloom.worlds.lending import Lender, Loan
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from qloom.model import QpuHold
-from qloom.ports import Lease, Request
+from qloom.world import Lease, Request
 
 
 @dataclass(eq=False)

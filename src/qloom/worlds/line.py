@@ -6,7 +6,7 @@ import asyncio
 from typing import Protocol
 
 from qloom.model import QpuHold
-from qloom.ports import Clock, Lease, Request
+from qloom.world import Clock, Lease, Request
 from qloom.worlds.partitions import Grant, Partitions
 
 

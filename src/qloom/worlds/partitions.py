@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qloom.model import QpuHold
-from qloom.ports import Lease, Request
+from qloom.world import Lease, Request
 
 NODES = "nodes"
 SPARE = "spare"  # not a partition: those who ask for spare work stand in a line of their own, after all others

@@ -19,8 +19,8 @@ import cloudpickle
 
 from qloom import worker
 from qloom.model import CommandResult, Task, TaskFunction
-from qloom.ports import Ran
 from qloom.worker import HEADER
+from qloom.world import Ran
 
 LOG_TAIL = 2000
 LOCAL = (sys.executable, "-u", worker.__file__)

@@ -15,8 +15,8 @@ from qloom.errors import TaskFailed
 from qloom.journal.event import Record
 from qloom.journal.events import WorkerStarted
 from qloom.model import CommandResult, Work
-from qloom.ports import Clock, Ran, World
 from qloom.site import Overheads, Site
+from qloom.world import Clock, Ran, World
 from qloom.worlds import DriverJobs, RunContext, WorldEntry, WorldFactory
 from qloom.worlds.process import TaskRaised, WorkerProcess
 

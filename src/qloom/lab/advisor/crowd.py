@@ -18,8 +18,8 @@ from qloom.lab.load.line import LoadedLine, Terms
 from qloom.lab.load.workload import Hybrid, LoadJob
 from qloom.lab.schedulers import make_policy
 from qloom.lab.schedulers.state import FOREVER_US, State
-from qloom.ports import Clock, Request
 from qloom.site import Site
+from qloom.world import Clock, Request
 from qloom.worlds.line import FifoLine, WorldLine
 from qloom.worlds.partitions import Grant, Partitions
 

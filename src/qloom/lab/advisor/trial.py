@@ -23,7 +23,6 @@ from qloom.journal.history import History, read_history
 from qloom.journal.replay import Past, recall
 from qloom.lab.advisor.crowd import Crowd, Waits
 from qloom.lab.advisor.known import Known, Replayed
-from qloom.ports import Durations
 from qloom.runs.assembly import assemble
 from qloom.runs.plan import Plan, plan_of
 from qloom.runs.runner import read_profile
@@ -31,6 +30,7 @@ from qloom.site import Site
 from qloom.strategies import STRATEGIES
 from qloom.views.accounting import account
 from qloom.views.summary import human_s
+from qloom.world import Durations
 from qloom.worlds.virtual.loop import VirtualClock, run_virtual
 from qloom.worlds.virtual.world import VirtualWorld
 

@@ -20,7 +20,6 @@ from qloom.lab.load.records import JobRecord
 from qloom.lab.load.workload import Hybrid, LoadJob
 from qloom.model import QpuHold, Task, task
 from qloom.payloads.adapt import delay
-from qloom.ports import Request
 from qloom.programs.load import Program
 from qloom.runs.assembly import Assembly
 from qloom.runs.runner import Plan
@@ -28,6 +27,7 @@ from qloom.site import Site
 from qloom.strategies import parse_strategy
 from qloom.strategies.base import Holding
 from qloom.views.accounting import account
+from qloom.world import Request
 
 MOST_REQUEUES = 20
 

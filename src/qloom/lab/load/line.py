@@ -14,7 +14,7 @@ from qloom.lab.load.background import Background
 from qloom.lab.schedulers.policy import Resize
 from qloom.lab.schedulers.state import FOREVER_US, Entry, Resource
 from qloom.model import QpuHold
-from qloom.ports import Clock, Lease, Request
+from qloom.world import Clock, Lease, Request
 from qloom.worlds.partitions import NODES, Grant
 
 

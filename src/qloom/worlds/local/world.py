@@ -18,8 +18,8 @@ from qloom.errors import TaskFailed
 from qloom.journal.event import Record
 from qloom.model import Task, Work, call
 from qloom.mpi.launch import mpiexec, require_mpi, run_ranks
-from qloom.ports import Lease, Ran, Request, World
 from qloom.site import Overheads, Site
+from qloom.world import Lease, Ran, Request, World
 from qloom.worlds import RunContext
 from qloom.worlds.answers import WorkerAnswers, emulate
 from qloom.worlds.line import FifoLine

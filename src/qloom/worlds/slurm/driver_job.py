@@ -21,7 +21,6 @@ from pathlib import Path
 from qloom.errors import InputError, JournalError, QloomError
 from qloom.journal.queries import SlurmJob
 from qloom.model import QpuHold
-from qloom.ports import Request
 from qloom.site import Site
 from qloom.slurm.arguments import components, core
 from qloom.slurm.client import Client
@@ -29,6 +28,7 @@ from qloom.slurm.commands import call_once
 from qloom.slurm.endings import how_it_ended
 from qloom.slurm.facts import ClusterFacts, require_programs
 from qloom.slurm.squeue import FORMAT, SlurmState, most_telling, read_jobs, read_state, reason_in_words
+from qloom.world import Request
 
 # The variable by which a driver knows the job around it: DEVICE:HOLD:SHARES, or nothing for a job without a QPU.
 DRIVER_QPU = "QLOOM_DRIVER_QPU"

@@ -17,11 +17,11 @@ from qloom.journal.file import read_events
 from qloom.journal.history import read_history
 from qloom.journal.intervals import Interval
 from qloom.model import QpuHold, Work, call
-from qloom.ports import Lease, Request, World
 from qloom.site import Overheads, Site
 from qloom.slurm.commands import backfill_interval_s, call_once, read_config
 from qloom.slurm.facts import ClusterFacts, check, read_facts
 from qloom.slurm.tags import own_tag, reap
+from qloom.world import Lease, Request, World
 from qloom.worlds import DriverJobs, RunContext
 from qloom.worlds.hosted import HostedWorld
 from qloom.worlds.realtime import RealClock, RealTimeEntry

@@ -13,12 +13,12 @@ from qloom.device import FINAL, Device, Status
 from qloom.errors import AllocationEnded, NodeLost
 from qloom.journal.event import Event, Record
 from qloom.model import Payload
-from qloom.ports import Clock, Lease, Request
 from qloom.site import Slurm
 from qloom.slurm.endings import how_it_ended
 from qloom.slurm.facts import ClusterFacts
 from qloom.slurm.salloc import Salloc
 from qloom.slurm.squeue import QueuedJob
+from qloom.world import Clock, Lease, Request
 from qloom.worlds.ceiling import Ceiling
 from qloom.worlds.slurm.driver_job import DRIVER
 

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Sequence
 
 from qloom.journal.events import DriverReleased, ResizeRefused
-from qloom.ports import Clock, Lease
 from qloom.slurm.client import Client
 from qloom.slurm.endings import cancel, complete, finish
+from qloom.world import Clock, Lease
 from qloom.worlds.slurm.driver_job import DRIVER
 from qloom.worlds.slurm.lease_jobs import ChangeRecorder, LeaseJob, LeaseJobs, engine_us
 from qloom.worlds.slurm.workers import StepWorkers

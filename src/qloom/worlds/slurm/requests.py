@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from qloom.aio import TaskScope, report_failure
 from qloom.errors import AllocationEnded, QloomError
 from qloom.journal.events import LookFailed, StillWaits
-from qloom.ports import Clock, Request
 from qloom.site import Site
 from qloom.slurm.arguments import components, salloc
 from qloom.slurm.client import Client
@@ -23,6 +22,7 @@ from qloom.slurm.endings import wait_past_completing
 from qloom.slurm.salloc import Salloc
 from qloom.slurm.squeue import QueuedJob, most_telling, reason_in_words
 from qloom.slurm.tags import Tag
+from qloom.world import Clock, Request
 from qloom.worlds.slurm.lease_jobs import ChangeRecorder, LeaseJob, LeaseJobs, engine_us
 
 # Records that Slurm has ended a job, which was for a job of the run and a lease; returns the error to raise.

@@ -24,11 +24,11 @@ from qloom.journal.event import Record
 from qloom.journal.events import NodesLost
 from qloom.model import Work
 from qloom.mpi.launch import run_ranks, srun
-from qloom.ports import Clock, Lease, Ran
 from qloom.slurm.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Client, Urgency
 from qloom.slurm.commands import clean_environment, controller_is_down
 from qloom.slurm.endings import wait_past_completing
 from qloom.worker import die_with_parent
+from qloom.world import Clock, Lease, Ran
 from qloom.worlds.process import WorkerDied, WorkerProcess
 from qloom.worlds.realtime import note_start, run_task, task_environment
 from qloom.worlds.slurm.lease_jobs import ChangeRecorder, LeaseJob, LeaseJobs

@@ -19,13 +19,13 @@ from qloom.journal.event import Record
 from qloom.journal.events import AllocationTaken, DriverStarted, SlurmCalls
 from qloom.model import Task, Work
 from qloom.mpi.launch import require_mpi
-from qloom.ports import Lease, Ran, Request, World
 from qloom.site import Site
 from qloom.slurm.client import Client
 from qloom.slurm.endings import how_it_ended
 from qloom.slurm.facts import ClusterFacts
 from qloom.slurm.squeue import QueuedJob
 from qloom.slurm.tags import Tag
+from qloom.world import Lease, Ran, Request, World
 from qloom.worlds.answers import WorkerAnswers, emulate
 from qloom.worlds.realtime import LocalWorkers, RealClock
 from qloom.worlds.slurm.driver_job import DRIVER, DriverJob

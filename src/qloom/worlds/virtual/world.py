@@ -11,8 +11,8 @@ from typing import Any
 from qloom.errors import AllocationEnded, JobError, NodeLost, QuantumFailed, TaskFailed
 from qloom.journal.content import digest
 from qloom.model import Payload, QuantumWork, Task, Work, work_of
-from qloom.ports import Durations, Lease, Ran, Request, World
 from qloom.site import Site
+from qloom.world import Durations, Lease, Ran, Request, World
 from qloom.worlds.answers import compute_inline, emulate, solve
 from qloom.worlds.line import FifoLine, WorldLine
 from qloom.worlds.partitions import Partitions, lease_of
