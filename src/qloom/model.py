@@ -295,6 +295,8 @@ class Work:
     job: str
     key: str
     occurrence: int
+    phase: int = field(default=0, compare=False)  # the number of the call that it belongs to; 0: none yet
+    place: int = field(default=0, compare=False)  # in that call
     id: str = field(init=False, compare=False)  # its name in the journal
 
     def __post_init__(self) -> None:

@@ -1,8 +1,9 @@
 """A worker: one process per node that runs tasks, sent over its standard input, one at a time.
 
 Run as a file, not as a module, so that it starts without importing anything that a task does not need.
-A message is eight bytes of length and a pickle; the pickles come from the user's own driver. What tasks print
-goes to the standard error, which the driver sends to a log.
+A message is eight bytes of length and a pickle; the pickles come from the user's own driver. What a task prints goes
+to a file of that task (`output.py`), what is printed between tasks to the worker's standard error, a log of the
+driver's.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ import struct
 import sys
 import time
 from typing import Any, BinaryIO
+
+if __name__ == "__main__":  # run as a file: its neighbours are found beside the package, and not in it
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+from qloom.output import TaskOutput
 
 HEADER = struct.Struct("!Q")
 PR_SET_PDEATHSIG = 1
@@ -90,45 +96,73 @@ def timed(function: Any, *args: Any, **kwargs: Any) -> tuple[float, Any]:
     return round(time.perf_counter() - began_s, 6), result
 
 
-def run_command(argv: list[str], cwd: str | None, env: dict[str, str], capture: list[str]) -> dict[str, Any]:
-    """Run a program; the driver judges how it ended."""
+def run_command(
+    argv: list[str], cwd: str | None, env: dict[str, str], capture: list[str], *, echo: bool = False
+) -> dict[str, Any]:
+    """Run a program; the driver judges how it ended. With `echo`, print what it prints."""
     import subprocess
 
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             argv,
             cwd=cwd,
             env={**os.environ, **env},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             preexec_fn=die_with_parent,
         )
     except OSError as error:
         return {"exit_code": 127, "stdout": "", "stderr": f"cannot run {argv[0]}: {error.strerror}", "files": {}}
+    with process:
+        stdout, stderr = _tails(process, echo)
     files = {}
     for name in capture:
         path = os.path.join(cwd or ".", name)
         if os.path.exists(path):
             with open(path, "rb") as file:
                 files[name] = file.read()
-    return {
-        "exit_code": done.returncode,
-        "stdout": done.stdout[-OUTPUT_TAIL:].decode(errors="replace"),
-        "stderr": done.stderr[-OUTPUT_TAIL:].decode(errors="replace"),
-        "files": files,
-    }
+    return {"exit_code": process.returncode, "stdout": stdout, "stderr": stderr, "files": files}
+
+
+def _tails(process: Any, echo: bool) -> list[str]:
+    """The end of what a process prints, on each of its outputs, until it has closed them."""
+    import select
+
+    tails = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+    printing = select.poll()
+    for source in tails:
+        printing.register(source, select.POLLIN)
+    still_open = len(tails)
+    while still_open:
+        for source, _ in printing.poll():
+            data = os.read(source, 1 << 16)
+            if not data:
+                printing.unregister(source)
+                still_open -= 1
+            if echo and data:
+                _print(data)
+            tails[source] += data
+            del tails[source][:-OUTPUT_TAIL]
+    return [tail.decode(errors="replace") for tail in tails.values()]
+
+
+def _print(data: bytes) -> None:
+    while data:
+        data = data[os.write(1, data) :]
 
 
 # The dictionary behind os.environ, in bytes: to look at it takes a microsecond, at os.environ itself a hundred.
 VARIABLES: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
 
 
-def answer(message: bytes) -> bytes:
+def answer(message: bytes, output: TaskOutput) -> bytes:
     """Do what a message asks for; failures are answers too. The next task starts as this one did."""
-    directory, variables = os.getcwd(), VARIABLES
+    directory, variables, log = os.getcwd(), VARIABLES, ""
     try:
-        action, arguments, environment = pickle.loads(message)  # noqa: S301  from the user's own driver
+        action, arguments, environment, log = pickle.loads(message)  # noqa: S301  from the user's own driver
+        if log:
+            output.begin(log)
         os.environ.update(environment)
         variables = dict(VARIABLES)
         if action == "set_up":
@@ -136,7 +170,7 @@ def answer(message: bytes) -> bytes:
         elif action == "call":
             result = run_call(*arguments)
         else:
-            result = timed(run_command, *arguments)
+            result = timed(functools.partial(run_command, echo=bool(log)), *arguments)
         return b"+" + dump(result)
     except BaseException as error:
         import traceback
@@ -152,6 +186,8 @@ def answer(message: bytes) -> bytes:
                 os.environ.pop(name, None)
             os.environ.update({os.fsdecode(name): os.fsdecode(value) for name, value in variables.items()})
         os.chdir(directory)
+        if log:
+            output.end()
 
 
 def text_of(error: BaseException) -> str:
@@ -178,12 +214,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
     messages = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what tasks print must not mix with the answers
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
+    output = TaskOutput()  # what tasks print must not mix with the answers
     while (message := read_message(messages)) is not None:
-        write_message(answers, answer(message))
-        sys.stdout.flush()
+        write_message(answers, answer(message, output))
 
 
 if __name__ == "__main__":

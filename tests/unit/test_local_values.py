@@ -54,7 +54,7 @@ def prints_a_lot():
 def test_what_tasks_print_goes_to_a_log_and_not_into_results():
     outcome = qloom.run(_printing_program, world="local")
     assert outcome.result == [("clean", ""), 16]
-    logs = b"".join(path.read_bytes() for path in (outcome.directory / "logs").iterdir())
+    logs = b"".join(path.read_bytes() for path in (outcome.directory / "logs" / "j1").iterdir())
     assert b"straight to the file" in logs
     assert b"from a child" in logs
 

@@ -28,6 +28,7 @@ FILES = {  # the file of each command, in the order of the help
     "runs": "look",
     "show": "look",
     "result": "around",
+    "logs": "logs",
     "explain": "look",
     "timeline": "look",
     "schema": "look",

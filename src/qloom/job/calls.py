@@ -32,7 +32,7 @@ class CallOrder:
         self._recorder = recorder
         self._known = memory.calls
         self._may_differ = memory.may_differ
-        self._made = 0
+        self.made = 0
         self._repeated: dict[str, None] = {}
         self._new: dict[int, Called] = {}  # by their place, until all known calls were made again
         self._unrecorded: list[Called] = []  # new calls, until the replayed ones are known to match
@@ -40,7 +40,7 @@ class CallOrder:
     def add(self, kind: str, names: list[str], works: Sequence[Work | QuantumWork]) -> str:
         """Note a call that the program makes; returns its name in the journal."""
         call = digest(kind, [work.id for work in works])
-        order, self._made = self._made, self._made + 1
+        order, self.made = self.made, self.made + 1
         if call in self._known:
             self._repeated[call] = None
         else:

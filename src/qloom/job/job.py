@@ -90,7 +90,8 @@ class Job:
 
     def classical(self, *tasks: Task) -> asyncio.Task[list[Any]]:
         """Run tasks on the nodes of the job, longest expected first; results come in the order of the tasks."""
-        works = [self._work(task) for task in tasks]
+        phase = self._calls.made + 1
+        works = [self._work(task, phase, place) for place, task in enumerate(tasks, 1)]
         names = [task.name for task in tasks]
         return self._call("classical", names, works, functools.partial(self._phases.classical, works))
 
@@ -113,7 +114,7 @@ class Job:
         occurrence = self._next(key)
         seed = int(digest("seed", self.seed, key, occurrence)[:7], 16)
         work = QuantumWork(payload, self.name, key, occurrence, seed)
-        instead = self._work(or_classical) if or_classical is not None else None
+        instead = self._work(or_classical, self._calls.made + 1, 1) if or_classical is not None else None
         block = self._blocks[-1] if self._blocks else None
         carry_out = functools.partial(self._phases.quantum_or, instead, work, block)
         answer = self._call("quantum", [payload.name], [work], carry_out)
@@ -197,9 +198,9 @@ class Job:
         self._cluster.world.check_task(task)
         return task_key(task)
 
-    def _work(self, task: Task) -> Work:
+    def _work(self, task: Task, phase: int, place: int) -> Work:
         key = self._checked_key(task)
-        return Work(task, self.name, key, self._next(key))
+        return Work(task, self.name, key, self._next(key), phase, place)
 
     def _next(self, key: str) -> int:
         self._asked[key] += 1

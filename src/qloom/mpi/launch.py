@@ -22,11 +22,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qloom.aio import run_to_end
+from qloom.aio import TaskScope, run_to_end
 from qloom.errors import InputError, TaskFailed
 from qloom.journal.results import write_atomically
 from qloom.model import CommandResult, Task
 from qloom.mpi import supervisor
+from qloom.output import OutputFile
 from qloom.private import read_private
 from qloom.slurm.commands import clean_environment
 from qloom.worker import die_with_parent
@@ -35,7 +36,7 @@ from qloom.world import Ran
 CALL, RESULT = "call.pickle", "result.pickle"
 SAID = "qloom: "  # what begins the line in which a rank says why it ended the others
 OUTPUT_TAIL = 4000
-STOP_GRACE_S = 5.0
+STOP_GRACE_S, LINGER_S = 5.0, 1.0
 _LOOPBACK = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}
 
 
@@ -97,31 +98,28 @@ async def run_ranks(
 ) -> Ran:
     """Run a task over its ranks; if the caller is cancelled they are ended first.
 
-    What the ranks of a function print is added to `log`. The files of the call go `within` a directory that
-    the first node sees, too.
+    What the ranks print goes to `log` at once. The files of the call go `within` a directory that the first node
+    sees, too.
     """
     launch = replace(launch, environment={**launch.environment, **environment})
     if task.command is not None:
-        return Ran(await _run_command(task, launch))
+        return Ran(await _run_command(task, launch, log))
     with tempfile.TemporaryDirectory(prefix="mpi-", dir=within) as name:
         directory = Path(name)
         message = (dict(set_up), _function(task.function), _dumps((task.args, dict(task.kwargs))))
         write_atomically(directory / CALL, pickle.dumps(message))
         program = (launch.python or sys.executable, "-m", "mpi4py", "-m", "qloom.mpi.rank", name)
-        exit_code, stdout, stderr = await _run((*launch.words, *program), launch.environment, None)
-        if log is not None:
-            with log.open("a") as file:
-                file.write(stdout + stderr)
+        exit_code, stdout, stderr = await _run((*launch.words, *program), launch.environment, None, log)
         if exit_code != 0 or not (directory / RESULT).exists():
             raise TaskFailed(f"task {task.name} over {task.ranks} ranks: {_why(exit_code, stdout, stderr)}")
         seconds, result = pickle.loads(read_private(directory / RESULT))  # noqa: S301  by the user's own ranks
         return Ran(result, seconds)
 
 
-async def _run_command(task: Task, launch: Launch) -> CommandResult:
+async def _run_command(task: Task, launch: Launch, log: Path | None) -> CommandResult:
     assert task.command is not None  # noqa: S101  the caller has looked
     words = (*launch.words, *task.command)
-    exit_code, stdout, stderr = await _run(words, {**launch.environment, **task.env}, task.cwd)
+    exit_code, stdout, stderr = await _run(words, {**launch.environment, **task.env}, task.cwd, log)
     if exit_code != 0:
         raise TaskFailed(f"task {task.name} over {task.ranks} ranks: {_why(exit_code, stdout, stderr)}")
     files = {name: Path(task.cwd or ".", name) for name in task.capture}
@@ -129,28 +127,49 @@ async def _run_command(task: Task, launch: Launch) -> CommandResult:
     return CommandResult(exit_code, stdout, stderr, found)
 
 
-async def _run(words: Sequence[str], environment: Mapping[str, str], cwd: str | None) -> tuple[int, str, str]:
-    """Run a launcher; returns how it ended and the end of what it printed."""
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *words,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=errors,
-                env=environment,
-                cwd=cwd,
-                start_new_session=True,
-                preexec_fn=partial(die_with_parent, signal.SIGTERM),  # then a launcher ends its ranks
-            )
-        except OSError as error:
-            raise TaskFailed(f"cannot run {words[0]}: {error.strerror}") from None
-        try:
-            exit_code = await process.wait()
-        except asyncio.CancelledError:
-            await run_to_end(_end(process))
-            raise
-        return exit_code, _tail(output), _tail(errors)
+async def _run(
+    words: Sequence[str], environment: Mapping[str, str], cwd: str | None, log: Path | None
+) -> tuple[int, str, str]:
+    """Run a launcher; returns how it ended and the end of what it printed, all of which goes to `log`."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=cwd,
+            start_new_session=True,
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),  # then a launcher ends its ranks
+        )
+    except OSError as error:
+        raise TaskFailed(f"cannot run {words[0]}: {error.strerror}") from None
+    output = None if log is None else OutputFile(str(log))
+    printed, errors = bytearray(), bytearray()
+    scope = TaskScope()
+    reading = [
+        scope.start(_copy(process.stdout, printed, output)),
+        scope.start(_copy(process.stderr, errors, output)),
+    ]
+    try:
+        exit_code = await process.wait()
+        await asyncio.wait(reading, timeout=LINGER_S)  # a process that outlives its launcher may hold them open
+    except asyncio.CancelledError:
+        await run_to_end(_end(process))
+        raise
+    finally:
+        await run_to_end(scope.aclose())
+        if output is not None:
+            output.close()
+    return exit_code, printed.decode(errors="replace"), errors.decode(errors="replace")
+
+
+async def _copy(stream: asyncio.StreamReader | None, tail: bytearray, output: OutputFile | None) -> None:
+    while stream is not None and (data := await stream.read(1 << 16)):
+        if output is not None:
+            output.write(data)
+        tail += data
+        del tail[:-OUTPUT_TAIL]
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -175,12 +194,6 @@ def _why(exit_code: int, stdout: str, stderr: str) -> str:
     how = said[0] if said else f"exit code {exit_code}" if exit_code >= 0 else f"ended by signal {-exit_code}"
     last = "\n".join(line for line in lines if not line.startswith(SAID)).strip() or stdout.strip()
     return how + (f"\n{last}" if last else "")
-
-
-def _tail(file: Any) -> str:
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - OUTPUT_TAIL))
-    return str(file.read().decode(errors="replace"))
 
 
 def _function(function: Any) -> bytes:

@@ -12,6 +12,7 @@ import pickle
 import types
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from qloom.aio import TaskScope
@@ -29,7 +30,7 @@ from qloom.payloads.adapt import program_answer, wire_body
 from qloom.shared import Shared
 from qloom.site import Qpu
 from qloom.world import Clock
-from qloom.worlds.process import TaskRaised, WorkerDied, WorkerProcess
+from qloom.worlds.process import TaskRaised, WorkerDied, WorkerProcess, command_log
 from qloom.worlds.realtime import exited
 
 ANY_SIZE = 2**62  # a site that gives no size takes any problem, however many shots
@@ -73,8 +74,9 @@ def _as_profile(qpu: Qpu) -> Description:
 class WorkerAnswers:
     """Answers of one QPU, computed in processes of this machine: `worker` gives one for each lane."""
 
-    def __init__(self, qpu: Qpu, worker: Callable[[str], WorkerProcess]) -> None:
+    def __init__(self, qpu: Qpu, worker: Callable[[str], WorkerProcess], logs: Path | None = None) -> None:
         self._name = qpu.name
+        self._logs = logs  # where what commands print goes
         self._worker = worker
         self._lanes = [f"{qpu.name}-{lane}" for lane in range(qpu.lanes)]
         self._processes = SolverProcesses(NO_LIMIT_S)
@@ -105,10 +107,10 @@ class WorkerAnswers:
         return program_answer(payload, json.loads(answer))
 
     async def _run_command(self, payload: Payload) -> CommandResult:
-        lane = self._lanes.pop()
+        lane, log = self._lanes.pop(), command_log(self._logs, payload)
         environment = {"QLOOM_QPU": self._name, "QLOOM_JOB": str(payload.options.get("job", ""))}
         try:
-            result: CommandResult = (await self._worker(lane).run(payload.body, environment)).result
+            result: CommandResult = (await self._worker(lane).run(payload.body, environment, log)).result
             if result.exit_code != 0:
                 raise WorkerDied(exited(result))
         except (TaskRaised, WorkerDied) as error:

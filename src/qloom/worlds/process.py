@@ -7,6 +7,7 @@ import contextlib
 import functools
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -18,11 +19,12 @@ from typing import Any
 import cloudpickle
 
 from qloom import worker
-from qloom.model import CommandResult, Task, TaskFunction
+from qloom.model import CommandResult, Payload, Task, TaskFunction, Work, work_of
 from qloom.worker import HEADER
 from qloom.world import Ran
 
 LOG_TAIL = 2000
+LONGEST_NAME = 60
 LOCAL = (sys.executable, "-u", worker.__file__)
 
 
@@ -52,6 +54,7 @@ class WorkerProcess:
     ) -> None:
         self.name = name
         self._log = log
+        self._task_log: Path | None = None  # of the task that runs
         self._loop = asyncio.get_running_loop()
         output: Any = open(log, "ab") if log is not None else subprocess.DEVNULL  # noqa: SIM115
         try:
@@ -83,7 +86,7 @@ class WorkerProcess:
         self.ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())  # nobody need await it
         self._answer = self._loop.create_future()
         self._answer.add_done_callback(self._note_ready)
-        self._send(_pickle(("set_up", set_up, {})))
+        self._send(_pickle(("set_up", set_up, {}, "")))
 
     def _note_ready(self, answered: asyncio.Future[bytes]) -> None:
         """The first answer is that to `set_up`, or says how the process died."""
@@ -99,15 +102,15 @@ class WorkerProcess:
         else:
             self.ready.set_exception(outcome)
 
-    async def run(self, task: Task, environment: dict[str, str]) -> Ran:
-        """Run a task; if the caller is cancelled, the process is killed."""
+    async def run(self, task: Task, environment: dict[str, str], log: Path | None = None) -> Ran:
+        """Run a task, whose output goes to `log`; if the caller is cancelled, the process is killed."""
         if not self.ready.done():
             await asyncio.shield(self.ready)
         if task.command is None:
             arguments = (function_message(task.function), task.args, dict(task.kwargs))
-            return await self._ask("call", arguments, environment)
+            return await self._ask("call", arguments, environment, log)
         command = (list(task.command), task.cwd, dict(task.env), list(task.capture))
-        ran = await self._ask("command", command, environment)
+        ran = await self._ask("command", command, environment, log)
         return Ran(CommandResult(**ran.result), ran.seconds)
 
     async def call(self, function: Any, *args: Any) -> Any:
@@ -140,10 +143,11 @@ class WorkerProcess:
             pass
         self._process.wait()
 
-    async def _ask(self, action: str, arguments: Any, environment: dict[str, str]) -> Ran:
+    async def _ask(self, action: str, arguments: Any, environment: dict[str, str], log: Path | None = None) -> Ran:
         self._answer = self._loop.create_future()
+        self._task_log = log
         try:
-            self._send(_pickle((action, arguments, environment)))
+            self._send(_pickle((action, arguments, environment, "" if log is None else str(log))))
             answer = await self._answer
         except asyncio.CancelledError:
             self.kill()
@@ -197,11 +201,42 @@ class WorkerProcess:
         return f"{how}{self._last_words()}"
 
     def _last_words(self) -> str:
-        try:
-            tail = self._log.read_bytes()[-LOG_TAIL:].decode(errors="replace").strip() if self._log else ""
-        except OSError:
-            return ""
+        """The end of what the task has printed, and of what the worker itself has."""
+        tails = [_tail(log) for log in (self._task_log, self._log) if log is not None]
+        tail = "\n".join(text for text in tails if text)
         return f"\nthe last it printed:\n{tail}" if tail else ""
+
+
+def task_log(logs: Path | None, work: Work) -> Path | None:
+    """Where the output of a task goes: a file named by its job, its phase and its place there."""
+    if logs is None:
+        return None
+    name = _as_file_name(work.task.name)
+    known = (
+        f"{work.phase:03d}-{name}-{work.place}" if work.phase else f"spare-{name}-{work.key[:8]}.{work.occurrence}"
+    )
+    return logs / work.job / f"{known}.log"
+
+
+def command_log(logs: Path | None, payload: Payload) -> Path | None:
+    """Where the output of a quantum command goes."""
+    if logs is None:
+        return None
+    work = work_of(payload)
+    return logs / work.job / f"quantum-{_as_file_name(payload.name)}-{work.key[:8]}.{work.occurrence}.log"
+
+
+def _as_file_name(text: str) -> str:
+    return re.sub(r"[^\w.+-]+", "_", text)[:LONGEST_NAME]
+
+
+def _tail(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_TAIL))
+            return file.read().decode(errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def _content(answer: bytes) -> Ran:

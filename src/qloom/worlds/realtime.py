@@ -18,7 +18,7 @@ from qloom.model import CommandResult, Work
 from qloom.site import Overheads, Site
 from qloom.world import Clock, Ran, World
 from qloom.worlds import DriverJobs, RunContext, WorldEntry, WorldFactory
-from qloom.worlds.process import TaskRaised, WorkerProcess
+from qloom.worlds.process import TaskRaised, WorkerProcess, task_log
 
 T = TypeVar("T")
 
@@ -145,11 +145,11 @@ def exited(result: CommandResult) -> str:
     return f"exited with {result.exit_code}" + (f"{between}{said}" if said else "")
 
 
-async def run_task(worker: WorkerProcess, nodes: Sequence[str], work: Work) -> Ran:
+async def run_task(worker: WorkerProcess, nodes: Sequence[str], work: Work, logs: Path | None) -> Ran:
     """Run a task in the worker of its first node; what the task does wrong is a `TaskFailed`."""
     task = work.task
     try:
-        ran = await worker.run(task, task_environment(nodes, work))
+        ran = await worker.run(task, task_environment(nodes, work), task_log(logs, work))
     except TaskRaised as error:
         raise TaskFailed(f"task {task.name} on {nodes[0]} {error}", job=work.job) from None
     if isinstance(ran.result, CommandResult) and ran.result.exit_code != 0:

@@ -24,7 +24,7 @@ from qloom.worlds import RunContext
 from qloom.worlds.answers import WorkerAnswers, emulate
 from qloom.worlds.line import FifoLine
 from qloom.worlds.partitions import Partitions, lease_of
-from qloom.worlds.process import WorkerDied
+from qloom.worlds.process import WorkerDied, task_log
 from qloom.worlds.realtime import LocalWorkers, RealClock, RealTimeEntry, run_task, task_environment
 
 STARTS, TASKS = 3, 200  # of workers and of empty tasks, when it is measured
@@ -43,7 +43,8 @@ class LocalWorld(World):
     def __post_init__(self) -> None:
         self.node_names = self.site.node_names
         self.workers = LocalWorkers(self.clock, self.worker_set_up, self.logs, self.record)
-        self.devices = [emulate(qpu, self.clock, WorkerAnswers(qpu, self.workers.get)) for qpu in self.site.qpus]
+        answers = [WorkerAnswers(qpu, self.workers.get, self.logs) for qpu in self.site.qpus]
+        self.devices = [emulate(qpu, self.clock, of) for qpu, of in zip(self.site.qpus, answers, strict=True)]
         self.shares = {qpu.name: qpu.shares for qpu in self.site.qpus}
         self._line = FifoLine(Partitions(self.node_names, self.shares), self.clock)
 
@@ -87,10 +88,10 @@ class LocalWorld(World):
         """Run a task in the worker of its first node."""
         task = work.task
         if task.ranks:
-            log = self.logs / f"{nodes[0]}.log" if self.logs is not None else None
-            return await run_ranks(task, mpiexec(task.ranks), self.worker_set_up, task_environment(nodes, work), log)
+            environment, log = task_environment(nodes, work), task_log(self.logs, work)
+            return await run_ranks(task, mpiexec(task.ranks), self.worker_set_up, environment, log)
         try:
-            return await run_task(self.workers.get(nodes[0]), nodes, work)
+            return await run_task(self.workers.get(nodes[0]), nodes, work, self.logs)
         except WorkerDied as error:
             raise TaskFailed(f"task {task.name} on {nodes[0]} {error}", job=work.job) from None
 

@@ -29,7 +29,7 @@ from qloom.slurm.commands import clean_environment, controller_is_down
 from qloom.slurm.endings import wait_past_completing
 from qloom.worker import die_with_parent
 from qloom.world import Clock, Lease, Ran
-from qloom.worlds.process import WorkerDied, WorkerProcess
+from qloom.worlds.process import WorkerDied, WorkerProcess, task_log
 from qloom.worlds.realtime import note_start, run_task, task_environment
 from qloom.worlds.slurm.lease_jobs import ChangeRecorder, LeaseJob, LeaseJobs
 from qloom.worlds.slurm.requests import ReportTaken
@@ -192,7 +192,7 @@ class TaskRunner:
         beginning = self._workers.begin(job, nodes[0])
         try:
             worker = await asyncio.shield(beginning)
-            return await run_task(worker, nodes, work)
+            return await run_task(worker, nodes, work, self._logs)
         except asyncio.CancelledError:
             if beginning.done() and not beginning.cancelled() and beginning.exception() is None:
                 worker = beginning.result()
@@ -212,8 +212,7 @@ class TaskRunner:
             )
         group = 0 if job.is_het else None
         launch = srun(work.task.ranks, nodes, job.id, het_group=group, python=self._python)
-        log = self._logs / f"{job.id}.{nodes[0]}.log"
-        environment = task_environment(nodes, work)
+        log, environment = task_log(self._logs, work), task_environment(nodes, work)
         await self._client.turn(Urgency.USE)
         self._client.calls += 1
         try:

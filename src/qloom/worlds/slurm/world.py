@@ -81,7 +81,7 @@ class SlurmWorld(World):
             *(self._record_change, self._report_taken),
         )
         self._releases = SlurmReleases(self.client, self.clock, self._held, self._workers, self._record_change)
-        emulated = [emulate(qpu, self.clock, WorkerAnswers(qpu, self._local.get)) for qpu in qpus]
+        emulated = [emulate(qpu, self.clock, WorkerAnswers(qpu, self._local.get, logs)) for qpu in qpus]
         self._counted = [CountedDevice(device, self._ceilings, self._held.has_qpu) for device in emulated]
         self.devices = self._counted
         self.shares = {qpu.name: qpu.shares for qpu in qpus}
