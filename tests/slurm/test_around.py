@@ -37,7 +37,7 @@ def test_a_submitted_run_is_followed_to_its_end_and_has_its_result(tmp_path, mon
     submitted = qloom("submit", "prints.py", "--driver", "in-job", "--nodes", "1")
     assert submitted.returncode == 0, submitted.stderr
     run = submitted.stdout.strip()
-    following = start("logs", run, "-f")
+    following = start("logs", run, "-f", "--task", "j1/")
     assert following.stdout is not None
     lines = [following.stdout.readline() for _ in range(2)]
     assert lines == ["j1/001-say-1 | said one\n", "j1/002-sh-1 | begun\n"]

@@ -14,11 +14,10 @@ from qloom.cli.around import ENDED, why_unfinished
 from qloom.cli.look import RunArgument
 from qloom.errors import JournalError
 from qloom.journal import home
-from qloom.journal.file import FILE_NAME, ended_as, has_writer, read_events
-from qloom.journal.queries import HANDED_ON, handed_to
+from qloom.journal.file import ended_as, read_events
+from qloom.runs.live import LiveRun
 
 LOOK_S = 0.2
-SLURM_S = 2.0  # between two looks at Slurm's queue
 PIECE_BYTES = 1 << 20
 SUFFIXES = (".log", ".out")
 
@@ -98,49 +97,19 @@ def _show(lines: Iterable[str]) -> bool:
 
 def _follow(directory: Path, reader: LogReader) -> None:
     """Print until the run is over: it has ended, or no driver of it is left."""
-    watch = _RunWatch(directory)
-    while True:
-        is_over = watch.is_over()  # before the last look: what was printed until then is there
+    live, over = LiveRun(directory), False
+    while not over:
+        live.refresh()
+        over = not live.goes_on  # before the last look: what was printed until then is there
         _show(reader.read())
-        if is_over:
-            break
-        time.sleep(LOOK_S)
+        if not over:
+            time.sleep(LOOK_S)
     _show(reader.rest())
     if (state := ended_as(read_events(directory))) in ENDED:
         print(f"run {directory.name}: {state}", file=sys.stderr)
     else:
         what, hint = why_unfinished(directory, read_events(directory))
         print(f"run {directory.name}: {what} ({hint})", file=sys.stderr)
-
-
-class _RunWatch:
-    """Whether a run goes on: its journal is read when it has grown, and Slurm is asked from time to time."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._size = -1
-        self._state: str | None = None
-        self._job: str | None = None
-        self._asked_s = 0.0
-
-    def is_over(self) -> bool:
-        size = (self._directory / FILE_NAME).stat().st_size
-        if size != self._size:
-            self._size, events = size, read_events(self._directory)
-            self._state, self._job = ended_as(events), handed_to(events)
-        if self._state is not None and self._state != HANDED_ON:
-            return True
-        if has_writer(self._directory) is not False and self._state is None:
-            return False
-        return self._job is None or self._job_has_ended(self._job)
-
-    def _job_has_ended(self, job: str) -> bool:
-        if time.monotonic() - self._asked_s < SLURM_S:
-            return False
-        self._asked_s = time.monotonic()
-        from qloom.worlds.slurm.driver_job import look
-
-        return look(job).stage == "ended" and (self._directory / FILE_NAME).stat().st_size == self._size
 
 
 def _without_logs(directory: Path, task: str) -> JournalError:

@@ -22,6 +22,8 @@ from qloom.journal.file import FILE_NAME, ended_as, has_writer, read_events, sta
 from qloom.journal.history import read_history
 from qloom.journal.queries import driver_job, handed_to, measured_figures, require_jobs
 
+FILES_SHOWN = 12
+
 RunArgument = Annotated[str, typer.Argument(help="The id of a run, the start of one, a path, or last.")]
 
 
@@ -91,7 +93,8 @@ def show(run: RunArgument = "last", as_json: Json = False, quiet: Quiet = False)
     total = tables.row(history, directory.name)
     jobs = [tables.row(history, directory.name, job) for job in history.jobs]
     if as_json:
-        print(json.dumps({**total, "per_job": jobs, "parameters": start_of(events).parameters}))
+        files = {job: files_of(directory, job) for job in history.jobs}
+        print(json.dumps({**total, "per_job": jobs, "parameters": start_of(events).parameters, "files": files}))
         return
     console = Console(highlight=False)
     if quiet:
@@ -105,7 +108,33 @@ def show(run: RunArgument = "last", as_json: Json = False, quiet: Quiet = False)
     console.print(_waits(jobs))
     if (other := _instead(events, directory)) is not None:
         console.print(other, markup=False)
+    for job in history.jobs:
+        for line in _files_in_words(directory, job):
+            console.print(line, markup=False, soft_wrap=True)
     console.print(f"journal: {directory / FILE_NAME}", markup=False, soft_wrap=True)
+
+
+def files_of(directory: Path, job: str) -> dict[str, int]:
+    """The files that a job has left, and the size of each in bytes."""
+    own = directory / "output" / job
+    found = sorted(path for path in own.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {str(path.relative_to(own)): path.stat().st_size for path in found}
+
+
+def _files_in_words(directory: Path, job: str) -> list[str]:
+    files = files_of(directory, job)
+    if not files:
+        return []
+    names = [f"{name} ({_size(size)})" for name, size in list(files.items())[:FILES_SHOWN]]
+    more = [f"{len(files) - FILES_SHOWN} more"] if len(files) > FILES_SHOWN else []
+    return [f"files of {job}, in {directory / 'output' / job}: {', '.join(names + more)}"]
+
+
+def _size(size: int) -> str:
+    for unit, of in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= of:
+            return f"{size / of:.1f} {unit}"
+    return f"{size} B"
 
 
 def _title(start: RunStarted) -> str:

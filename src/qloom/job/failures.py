@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import sysconfig
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from qloom.errors import JobError, QloomError
+from qloom.errors import InputError, JobError, QloomError
+from qloom.journal.content import CALL_HINT
 
 _STANDARD = tuple(str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib"))
 _INSTALLED = tuple(str(Path(sysconfig.get_path(name)).resolve()) for name in ("purelib", "platlib"))
@@ -67,3 +71,15 @@ def is_standard_library(filename: str) -> bool:
     """Whether a file is part of Python itself."""
     path = str(Path(filename).resolve())
     return filename.startswith("<frozen") or (path.startswith(_STANDARD) and not path.startswith(_INSTALLED))
+
+
+def not_a_task(value: Any, job: str) -> InputError:
+    """The error of a classical call that was given something else."""
+    is_many = isinstance(value, Iterable) and not isinstance(value, str)
+    shown = f"a {type(value).__name__}" if is_many or isinstance(value, asyncio.Future) else repr(value)
+    if isinstance(value, asyncio.Future):
+        hint = CALL_HINT
+    else:
+        one_by_one = "pass tasks one by one: job.classical(*tasks)"
+        hint = one_by_one if is_many else "use @task, call(function, ...) or command(...)"
+    return InputError(f"expected a task, got {shown}", job=job, hint=hint)

@@ -10,7 +10,7 @@ import asyncio
 import functools
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -23,9 +23,11 @@ from qloom.errors import InputError, JobError
 from qloom.job.calls import CallOrder
 from qloom.job.cluster import JobCluster
 from qloom.job.computing import ProgramTime
+from qloom.job.failures import not_a_task
 from qloom.job.objects import QiskitObjects
 from qloom.job.phases import PhaseRunner
 from qloom.job.qpu import JobQpu, QuantumBlock
+from qloom.job.reports import ProgressReports, save_plot
 from qloom.journal.content import CALL_HINT, digest, payload_key, task_key
 from qloom.journal.events import CallAbandoned, Returned, Speculated
 from qloom.journal.file import Journal
@@ -72,6 +74,7 @@ class Job:
         self._open_calls: dict[asyncio.Task[Any], str] = {}
         self._phases = PhaseRunner(strategy, cluster, qpu, self._calls, memory, journal, self._recorder, self._tasks)
         self._blocks: list[QuantumBlock] = []
+        self._reports = ProgressReports(name, self._clock, self._recorder.record)
         self.program_time = ProgramTime(name, cluster.world, self._recorder.record, memory)
 
     @cached_property
@@ -183,6 +186,14 @@ class Job:
             )
         return self._tasks.spawn(self.program_time.spend(float(seconds)))
 
+    def progress(self, done: float, of: float | None = None, note: str = "") -> None:
+        """Report how far the program is, for those who watch: `job.progress(3, 10, "energy -1.1")`."""
+        self._reports.report(done, of, note)
+
+    def save_plot(self, figure: Any, name: str = "plot.png") -> Path | None:
+        """Save a figure of Matplotlib among the files of the job; returns where, or None in virtual time."""
+        return save_plot(self.output_dir, figure, name)
+
     # Calls
 
     async def before_result(self, call: asyncio.Task[Any]) -> None:
@@ -194,7 +205,7 @@ class Job:
 
     def _checked_key(self, task: Task) -> str:
         if not isinstance(task, Task):
-            raise InputError(f"expected a task, got {_in_words(task)}", job=self.name, hint=_how_to_pass(task))
+            raise not_a_task(task, self.name)
         self._cluster.world.check_task(task)
         return task_key(task)
 
@@ -262,16 +273,3 @@ class Job:
     async def _end(self) -> None:
         await self._tasks.aclose()
         await self._phases.end()
-
-
-def _in_words(value: Any) -> str:
-    kind = type(value).__name__
-    return f"a {kind}" if isinstance(value, Iterable | asyncio.Future) and not isinstance(value, str) else repr(value)
-
-
-def _how_to_pass(value: Any) -> str:
-    if isinstance(value, asyncio.Future):
-        return CALL_HINT
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return "pass tasks one by one: job.classical(*tasks)"
-    return "use @task, call(function, ...) or command(...)"

@@ -25,6 +25,7 @@ from qloom.job.guard import refuse_waits
 from qloom.job.job import Job
 from qloom.job.objects import QiskitObjects
 from qloom.job.randomness import ProgramRandomness, generator
+from qloom.job.reports import save_plot
 from qloom.model import Task
 from qloom.shared import Shared
 
@@ -165,6 +166,14 @@ class SyncJob:
         shared.value = value  # over a pipe comes only its name
         return shared
 
+    def progress(self, done: float, of: float | None = None, note: str = "") -> None:
+        """Report how far the program is, for those who watch: `job.progress(3, 10, "energy -1.1")`."""
+        self._ask("progress", done, of, note)
+
+    def save_plot(self, figure: Any, name: str = "plot.png") -> Path | None:
+        """Save a figure of Matplotlib among the files of the job; returns where, or None in virtual time."""
+        return save_plot(self.output_dir, figure, name)
+
     def qiskit_sampler(self, device: str | None = None, **options: Any) -> Any:
         """A Qiskit `BaseSamplerV2` whose pubs are quantum calls of this job; options: `default_shots`."""
         return self._qiskit.sampler(device, options)
@@ -233,6 +242,8 @@ class CallServer:
                 await self._leave_block(failed)
             case "speculate", tasks:
                 self._job.speculate(*tasks)
+            case "progress", done, of, note:
+                self._job.progress(done, of, note)
             case "spend", seconds:
                 await self._job.spend(seconds)
             case "share", value:

@@ -133,6 +133,15 @@ class ProgramComputed(Event):
 
 
 @recorded
+class Progressed(Event):
+    """How far the program says it is: `done` of `of`; it does not say the whole if that is None."""
+
+    done: float
+    of: float | None = None
+    note: str | None = None
+
+
+@recorded
 class CandidateChosen(Event):
     """Which implementation of a quantum candidate was chosen, and why."""
 

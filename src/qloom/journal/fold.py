@@ -24,6 +24,7 @@ from qloom.journal.events import (
     JobEnded,
     JobSubmitted,
     ProgramComputed,
+    Progressed,
     QpuReleased,
     QuantumEnded,
     QuantumQueued,
@@ -164,6 +165,12 @@ class RunState:
     def _computed(self, event: ProgramComputed) -> None:
         begin_us = max(0, event.at_us - round(event.seconds * 1e6))
         self.trace.computations.append(Computation(event.job, begin_us, event.at_us))
+
+    def _progressed(self, event: Progressed) -> None:
+        job = self.job(event.job)
+        if job.progress and (job.progress[-1].of != event.of or job.progress[-1].done > event.done):
+            job.progress.clear()  # the program counts something else now
+        job.progress.append(event)
 
     def _chosen(self, event: CandidateChosen) -> None:
         self.job(event.job).candidates.append(event)
@@ -396,6 +403,7 @@ _HANDLERS: dict[type[Event], Callable[[RunState, Any], None]] = {
     Returned: RunState._returned,
     Diverged: RunState._diverged,
     ProgramComputed: RunState._computed,
+    Progressed: RunState._progressed,
     CandidateChosen: RunState._chosen,
     Speculated: RunState._speculated,
     Claimed: RunState._claimed,

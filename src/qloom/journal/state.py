@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from qloom.journal.events import (
     Granted,
     Grown,
     JobEnded,
+    Progressed,
     QuantumEnded,
     QuantumQueued,
     QuantumStarted,
@@ -23,6 +25,7 @@ from qloom.journal.events import (
 )
 from qloom.journal.intervals import OPEN, Interval, Offer, Trace, Wait, opened
 
+KEPT_PROGRESS = 20  # reports: how fast it went long ago says little
 DRIVER = "driver"  # the label of what a driver's job holds beside the leases
 
 
@@ -67,6 +70,7 @@ class JobState:
     claimed: dict[str, None] = field(default_factory=dict)  # spare work that the program asked for
     candidates: list[CandidateChosen] = field(default_factory=list)
     went_without: tuple[Requested, int] | None = None  # a request that was withdrawn since the last call, and when
+    progress: deque[Progressed] = field(default_factory=lambda: deque(maxlen=KEPT_PROGRESS))  # the last reports
     has_answer: bool = False  # of a QPU, with no classical call since
     done_tasks: int = 0  # quantum tasks included
     failed_tasks: int = 0
@@ -151,6 +155,7 @@ class JobState:
             self.trace.waits.append(wait)
         for still_open in (self.requests, self.held, self.tasks, self.queued, self.executing):
             still_open.clear()
+        self.progress.clear()
         if self.ended is None or self.ended.state != "done":
             self.ended, self.went_without = None, None
 

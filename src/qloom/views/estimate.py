@@ -15,6 +15,7 @@ from qloom.journal.event import Event
 from qloom.journal.events import RunStarted
 from qloom.journal.file import ended_as, read_events, read_start
 from qloom.journal.fold import RunState, fold
+from qloom.journal.state import JobState
 
 EARLIER_RUNS = 50  # that are looked at, the latest first
 PLAN = ("program", "program_digest", "parameters", "strategy", "options", "world", "jobs", "engine")
@@ -28,6 +29,17 @@ class EndEstimate:
     left_s: float
     calls: int  # of all jobs until the end
     basis: str  # the run that it was estimated from
+
+
+def left_by_progress_s(job: JobState, now_us: int) -> float | None:
+    """How much longer a job takes by its own reports of progress; None if they are too few to say."""
+    if len(job.progress) < 2 or job.ended is not None:
+        return None
+    first, last = job.progress[0], job.progress[-1]
+    if last.of is None or last.done <= first.done:
+        return None
+    each_us = (last.at_us - first.at_us) / (last.done - first.done)
+    return max(0.0, each_us * (last.of - last.done) - (now_us - last.at_us)) / 1e6
 
 
 class EarlierRun:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from qloom.journal.fold import RunState
 from qloom.journal.state import JobState
-from qloom.views.estimate import EndEstimate
+from qloom.views.estimate import EndEstimate, left_by_progress_s
 from qloom.views.explain import job_in_words
 from qloom.views.summary import counted, human_s, human_us, printable
 
@@ -32,6 +32,7 @@ def status_lines(run: RunState, state: str, now_us: int, estimate: EndEstimate |
     jobs = list(now.jobs.values())
     for job in jobs[:JOBS_SHOWN]:
         lines.append(_job_line(job))
+        lines += [f"  {line}" for line in _reported(job, now.now_us)]
         if len(jobs) <= JOBS_IN_WORDS and job.ended is None and now.ended is None:
             lines += [f"  {sentence}" for sentence in job_in_words(now, job)[:SENTENCES_OF_A_JOB]]
     if len(jobs) > JOBS_SHOWN:
@@ -99,6 +100,17 @@ def _resources(now: RunState) -> list[str]:
 def _held_nodes(now: RunState) -> tuple[int, int]:
     held = sum(len(job.nodes) for job in now.jobs.values())
     return held, held - sum(len(job.idle_nodes) for job in now.jobs.values())
+
+
+def _reported(job: JobState, now_us: int) -> list[str]:
+    """How far the program says it is, with an estimate of the rest."""
+    if not job.progress or job.ended is not None:
+        return []
+    last = job.progress[-1]
+    far = f"{last.done:g}" if last.of is None else f"{last.done:g} of {last.of:g}"
+    left_s = left_by_progress_s(job, now_us)
+    parts = [far, last.note or "", "" if left_s is None else f"about {human_s(left_s)} left"]
+    return [", ".join(part for part in parts if part)]
 
 
 def _job_line(job: JobState) -> str:

@@ -87,3 +87,17 @@ def test_errors_are_read_back_as_what_they_were():
         read = error_from(error.as_dict())
         assert (type(read), str(read), read.exit_code) == (type(error), str(error), error.exit_code)
     assert type(error_from({"error": "OfTomorrow", "message": "no"})) is JobError
+
+
+LEAVES = """
+    async def program(job):
+        (job.output_dir / "sub").mkdir()
+        (job.output_dir / "sub" / "table.csv").write_text("1," * 700)
+"""
+
+
+def test_show_lists_the_files_of_each_job(cli):
+    assert cli("run", write("leaves.py", LEAVES), "-q").code == 0
+    directory = home.find_run("last") / "output" / "j1"
+    assert f"files of j1, in {directory}: sub/table.csv (1.4 kB)\n" in cli("show").out
+    assert cli("show", "--json").json["files"] == {"j1": {"sub/table.csv": 1400}}
