@@ -10,7 +10,7 @@ from typing import Any
 from qloom.errors import InputError
 from qloom.journal.event import Record
 from qloom.journal.events import Progressed
-from qloom.ports import Clock
+from qloom.world import Clock
 
 EVERY_US = 250_000  # a loop may report each of its thousands of turns; nobody can see more than a few a second
 LONGEST_NOTE = 200
