@@ -256,7 +256,6 @@ KNOWN: dict[Rule, dict[str, int]] = {
     long_modules: {
         "qloom.devices": 1,
         "qloom.job": 2,
-        "qloom.journal": 1,
         "qloom.model": 1,
         "qloom.payloads": 1,
     },

@@ -29,6 +29,16 @@ KEPT_PROGRESS = 20  # reports: how fast it went long ago says little
 DRIVER = "driver"  # the label of what a driver's job holds beside the leases
 
 
+@dataclass(frozen=True)
+class Break:
+    """When one driver of a run stopped, and the next one began."""
+
+    since_us: int
+    until_us: int
+    handed_to: str | None = None  # the Slurm job that the run was handed to; None: it was killed or interrupted
+    reason: str | None = None  # why it was handed over
+
+
 @dataclass(slots=True)
 class LeaseState:
     """What a lease holds: nodes, in parts that were granted together, and perhaps a QPU."""

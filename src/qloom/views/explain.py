@@ -8,10 +8,10 @@ from typing import Any
 
 from qloom.journal.event import Event
 from qloom.journal.events import QuantumQueued, Recalibrated, Requested, RunEnded, SlurmThrottled
-from qloom.journal.fold import Break, RunState, fold
+from qloom.journal.fold import RunState, fold
 from qloom.journal.intervals import Interval
 from qloom.journal.queries import HANDED_ON, SlurmJob
-from qloom.journal.state import JobState
+from qloom.journal.state import Break, JobState
 from qloom.views.summary import (
     NAMED_AT_MOST,
     candidates_in_words,
