@@ -7,6 +7,7 @@ apart. Nothing here knows a strategy.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -33,6 +34,26 @@ class Clock(Protocol):
 
     def deadline(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
         """Call `then` when the time is up, after all else that is due at that instant; returns a way to cancel."""
+
+
+class UnixClock(Clock):
+    """The time of day, with the timers of the running loop. Other clocks in real time count from another zero."""
+
+    real_time = True
+
+    def now_us(self) -> int:
+        """Microseconds since 1970."""
+        return time.time_ns() // 1000
+
+    def sleep(self, seconds: float) -> Awaitable[None]:
+        """See `Clock.sleep`."""
+        return asyncio.sleep(seconds)
+
+    def call_later(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
+        """See `Clock.call_later`."""
+        return asyncio.get_running_loop().call_later(max(0.0, seconds), then).cancel
+
+    deadline = call_later
 
 
 @dataclass

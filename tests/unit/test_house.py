@@ -254,7 +254,6 @@ KNOWN: dict[Rule, dict[str, int]] = {
     tasks_without_owner: {},
     swallowed_cancellations: {},
     long_modules: {
-        "qloom.devices": 1,
         "qloom.job": 2,
         "qloom.model": 1,
         "qloom.payloads": 1,

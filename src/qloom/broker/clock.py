@@ -7,14 +7,13 @@ gaps in the store.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from qloom.broker.store.database import Database
-from qloom.world import Clock
+from qloom.world import Clock, UnixClock
 
 LOG = logging.getLogger("qloom.broker")
 LAST, GAPS = "clock_us", "gaps"  # keys of the store
@@ -22,10 +21,8 @@ MERGED_US = 60_000_000  # gaps that are closer to each other are one, so that a 
 JUMP_US = 86_400_000_000  # a longer gap is taken for a jump of the clock by deadlines, too
 
 
-class ServiceClock:
+class ServiceClock(UnixClock):
     """Starts at the time of day, or where the last run ended if that is later, and goes on evenly from there."""
-
-    real_time = True
 
     def __init__(self, floor_us: int = 0, wall_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
         wall = wall_us()
@@ -39,18 +36,6 @@ class ServiceClock:
     def now_us(self) -> int:
         """Microseconds since 1970, if the machine's clock was right."""
         return self._epoch_us + time.monotonic_ns() // 1000
-
-    def sleep(self, seconds: float) -> Awaitable[None]:
-        """Let time pass."""
-        return asyncio.sleep(seconds)
-
-    def call_later(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
-        """Call `then` when the time is up; returns a way to cancel."""
-        return asyncio.get_running_loop().call_later(max(0.0, seconds), then).cancel
-
-    def deadline(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
-        """Call `then` when the time is up; returns a way to cancel."""
-        return asyncio.get_running_loop().call_later(max(0.0, seconds), then).cancel
 
 
 class BrokerTime:

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from qloom.device import FINAL, STATES, Description, Outage, Status
@@ -21,55 +19,12 @@ from qloom.devices.answers import Answers
 from qloom.devices.check import check_payload, seconds_of, set_up_key_of
 from qloom.devices.child import ChildDied, OutOfCpuTime
 from qloom.devices.disruptions import DeviceFaults, Window, calibration_at, is_away, left_s
+from qloom.devices.task_book import EmulatedTask, TaskBook
 from qloom.errors import InputError, QloomError, QuantumFailed, UnknownTask, Unreachable
 from qloom.model import Payload
 from qloom.world import Clock
 
-KEPT = 1000  # tasks that are over, with their answers; the oldest are forgotten first
-KEPT_BYTES = 256 * 2**20  # of their answers
-BOOKED = 100_000  # tasks in the books
-NOTHING = Payload("delay", None)
-QUEUED, EXECUTING, CANCELLED = Status("vendor_queued"), Status("executing"), Status("cancelled", billed_s=0.0)
-
-
-class UnixClock:
-    """The time of day, for a device that serves nobody's run."""
-
-    real_time = True
-
-    def now_us(self) -> int:
-        """Microseconds since 1970."""
-        return time.time_ns() // 1000
-
-    def sleep(self, seconds: float) -> Awaitable[None]:
-        """Let time pass."""
-        return asyncio.sleep(seconds)
-
-    def call_later(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
-        """Call `then` when the time is up; returns a way to cancel."""
-        return asyncio.get_running_loop().call_later(seconds, then).cancel
-
-    deadline = call_later
-
-
-@dataclass(slots=True, eq=False)
-class EmulatedTask:
-    """A task that an emulated device was given."""
-
-    id: str
-    token: str
-    payload: Payload
-    fault: str | None
-    status: Status = QUEUED
-    told: str = ""  # the last state that `wait` returned
-    answer: Any = None
-    fetched: bool = False
-    waiters: list[asyncio.Future[None]] = field(default_factory=list)  # for the next change of its status
-    began_us: int = 0
-    calibration: str | None = None  # of the device when the task began
-    whole_s: float = 0.0  # what it takes by the time scale
-    cancel_timer: Callable[[], None] | None = None  # until its time is up
-    computing: asyncio.Future[Any] | None = None
+EXECUTING, CANCELLED = Status("executing"), Status("cancelled", billed_s=0.0)
 
 
 class EmulatedDevice:
@@ -91,12 +46,8 @@ class EmulatedDevice:
         self._clock = clock
         self._windows = tuple(windows)
         self._faults = faults
-        self._tasks: dict[str, EmulatedTask] = {}
-        self._tokens: dict[str, str] = {}
+        self._book = TaskBook()
         self._attempts: dict[str, int] = {}
-        self._over: deque[str] = deque()
-        self._kept_bytes = 0
-        self._books: dict[str, float] = {}
         self._queue: deque[EmulatedTask] = deque()
         self._busy: dict[str, EmulatedTask] = {}
         self._last_set_up: str | None = None
@@ -137,7 +88,7 @@ class EmulatedDevice:
 
     async def tasks(self) -> dict[str, float]:
         """See `Device.tasks`."""
-        return dict(self._books)
+        return dict(self._book.billed_s)
 
     # States
 
@@ -156,8 +107,8 @@ class EmulatedDevice:
 
     async def start(self, token: str, payload: Payload) -> str:
         """See `Device.start`. A device that is offline or in error raises `Unreachable`."""
-        if token in self._tokens:
-            return self._tokens[token]
+        if (known := self._book.id_of(token)) is not None:
+            return known
         self.check(payload)
         if self._set_state in ("offline", "error"):
             raise Unreachable(f"{self.description.name} is in state {self._set_state}")
@@ -165,8 +116,7 @@ class EmulatedDevice:
         if fault == "refuse":
             raise Unreachable(f"{self.description.name} does not answer")
         task = EmulatedTask(f"{self.description.name}:{token}", token, payload, fault)
-        self._tasks[task.id] = task
-        self._tokens[token] = task.id
+        self._book.add(task)
         self._queue.append(task)
         self._serve()
         if fault == "lost":
@@ -183,16 +133,16 @@ class EmulatedDevice:
 
     async def find(self, token: str) -> str | None:
         """See `Device.find`."""
-        return self._tokens.get(token)
+        return self._book.id_of(token)
 
     async def wait(self, id: str) -> Status:
         """See `Device.wait`."""
         task = self._known(id)
-        while task.status.state == task.told and task.status.state not in FINAL:
+        while task.status.state == task.reported and task.status.state not in FINAL:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             task.waiters.append(waiter)
             await waiter
-        task.told = task.status.state
+        task.reported = task.status.state
         return task.status
 
     async def result(self, id: str) -> Any:
@@ -210,7 +160,7 @@ class EmulatedDevice:
             return
         if id not in self._busy:
             self._queue.remove(task)
-            self._finish(task, CANCELLED)
+            self._book.finish(task, CANCELLED)
             return
         if task.cancel_timer is not None:
             task.cancel_timer()
@@ -247,11 +197,11 @@ class EmulatedDevice:
         self._busy[task.id] = task
         task.began_us, task.calibration = self._clock.now_us(), self._calibration()
         task.whole_s = self._takes_s(payload)
-        self._change(task, EXECUTING)
+        task.change(EXECUTING)
         task.computing = self._answers.begin(task.token, payload, crash=task.fault == "crash")
         if task.computing is None and task.whole_s == 0 and task.fault in (None, "lost"):
             del self._busy[task.id]
-            self._finish(task, self._outcome(task))  # no timer for what takes no time
+            self._book.finish(task, self._outcome(task))  # no timer for what takes no time
         else:
             passing_s = task.whole_s / (2 if task.fault == "fail" else 1)
             task.cancel_timer = self._clock.call_later(passing_s, functools.partial(self._time_is_up, task))
@@ -306,44 +256,14 @@ class EmulatedDevice:
     def _leave(self, task: EmulatedTask, status: Status) -> None:
         """A task leaves its lane, and the next one gets it."""
         del self._busy[task.id]
-        self._finish(task, status)
+        self._book.finish(task, status)
         self._serve()
 
-    def _change(self, task: EmulatedTask, status: Status) -> None:
-        task.status = status
-        for waiter in task.waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        task.waiters.clear()
-
-    def _finish(self, task: EmulatedTask, status: Status) -> None:
-        self._change(task, status)
-        self._books[task.id] = status.billed_s or 0.0
-        self._over.append(task.id)
-        self._kept_bytes += _text_bytes(task)
-        task.payload = NOTHING  # large ones are not kept
-        task.computing = None
-        while len(self._over) > KEPT or self._kept_bytes > KEPT_BYTES:
-            old = self._tasks[self._over[0]]
-            known = old.fetched or (old.status.state != "done" and old.told in FINAL)
-            if not known and len(self._over) <= 10 * KEPT and self._kept_bytes <= 10 * KEPT_BYTES:
-                break  # somebody will ask for it
-            self._over.popleft()
-            del self._tasks[old.id]
-            self._tokens.pop(old.token, None)
-            self._kept_bytes -= _text_bytes(old)
-        while len(self._books) > BOOKED:
-            del self._books[next(iter(self._books))]
-
     def _known(self, id: str) -> EmulatedTask:
-        try:
-            return self._tasks[id]
-        except KeyError:
-            raise UnknownTask(f"{self.description.name} has no task {id}") from None
-
-
-def _text_bytes(task: EmulatedTask) -> int:
-    return len(task.answer) if isinstance(task.answer, str) else 0
+        task = self._book.get(id)
+        if task is None:
+            raise UnknownTask(f"{self.description.name} has no task {id}")
+        return task
 
 
 def _drop(computing: asyncio.Future[Any] | None) -> bool:

@@ -154,7 +154,8 @@ def _description(config: Mapping[str, Any], technology_name: str, **given: Any) 
 def make_emulated(config: Mapping[str, Any]) -> Device:
     """A device that keeps a technology's time scale and has a solver of this machine compute its answers."""
     from qloom.devices.answers import MEMORY_MIB, SolverAnswers
-    from qloom.devices.emulated import EmulatedDevice, UnixClock
+    from qloom.devices.emulated import EmulatedDevice
+    from qloom.world import UnixClock
 
     kind = str(config.get("kind", "annealing"))
     default, payloads = EMULATED[kind]

@@ -16,17 +16,15 @@ from qloom.journal.event import Record
 from qloom.journal.events import WorkerStarted
 from qloom.model import CommandResult, Work
 from qloom.site import Overheads, Site
-from qloom.world import Clock, Ran, World
+from qloom.world import Clock, Ran, UnixClock, World
 from qloom.worlds import DriverJobs, RunContext, WorldEntry, WorldFactory
 from qloom.worlds.process import TaskRaised, WorkerProcess, task_log
 
 T = TypeVar("T")
 
 
-class RealClock:
+class RealClock(UnixClock):
     """Time since the run began, from a clock that never goes back."""
-
-    real_time = True
 
     def __init__(self, began_us: int | None = None) -> None:
         since_us = 0 if began_us is None else time.time_ns() // 1000 - began_us
@@ -35,18 +33,6 @@ class RealClock:
     def now_us(self) -> int:
         """Microseconds since the start of the run."""
         return (time.monotonic_ns() - self._zero_ns) // 1000
-
-    async def sleep(self, seconds: float) -> None:
-        """Let time pass."""
-        await asyncio.sleep(seconds)
-
-    def call_later(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
-        """Call `then` when the time is up."""
-        return asyncio.get_running_loop().call_later(max(0.0, seconds), then).cancel
-
-    def deadline(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
-        """Call `then` when the time is up."""
-        return asyncio.get_running_loop().call_later(seconds, then).cancel
 
 
 MakeWorld = Callable[[RunContext, RealClock], World]

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from qloom.device import Description
 from qloom.devices.answers import SolverAnswers
-from qloom.devices.emulated import EmulatedDevice, UnixClock
+from qloom.devices.emulated import EmulatedDevice
 from qloom.model import Payload, json_text
+from qloom.world import UnixClock
 
 ROOT = Path(__file__).resolve().parents[3]
 QUBO = {"linear": [["a", -1.0], ["b", -2.0]], "quadratic": [["a", "b", 3.0]], "offset": 0.5}

@@ -18,11 +18,12 @@ import pytest
 from qloom.device import Description
 from qloom.devices.answers import SolverAnswers
 from qloom.devices.disruptions import DeviceFaults, Window, left_s, window_from
-from qloom.devices.emulated import EmulatedDevice, UnixClock
+from qloom.devices.emulated import EmulatedDevice
 from qloom.devices.factory import make_device
 from qloom.errors import InputError, QuantumFailed, UnknownTask, Unreachable
 from qloom.model import Payload, Sample
 from qloom.payloads.adapt import qubo
+from qloom.world import UnixClock
 from qloom.worlds.answers import solve as solve_inline
 from tests.unit.devices.examples import BELL, QUBO, answer_of, delay, delays, finish, gone, sequence
 
@@ -139,7 +140,8 @@ BROKER = """
 import asyncio, sys
 from qloom.model import Payload, Sample
 from qloom.payloads.adapt import qubo
-from qloom.devices.emulated import EmulatedDevice, UnixClock
+from qloom.devices.emulated import EmulatedDevice
+from qloom.world import UnixClock
 from qloom.devices.factory import make_device
 
 async def go():
