@@ -270,6 +270,24 @@ def test_a_long_list_counts_as_several_requests(tmp_path, path):
             assert bob.get(path).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/v1/tasks?device=q", "/v1/queue", "/v1/sessions", "/metrics"])
+def test_looking_through_a_long_queue_counts_as_several_requests_however_short_the_answer(tmp_path, path):
+    """A user could queue many tasks, and then stop the broker with requests whose answers are empty."""
+    module = "tests.security.short_walks"  # 20 tasks are a long queue
+    limits = {"requests_per_s": 0.001, "burst": 200}
+    with attacked(tmp_path, module=module, limits=limits) as service:
+        with service.client("root") as root:
+            assert root.post("/v1/devices/q/drain").status_code == 200
+        with service.client("ann") as ann:
+            tasks = [ann.post("/v1/tasks", json=form()).json()["id"] for _ in range(100)]
+            looks = [ann.get(f"/v1/tasks/{tasks[-1]}").json() for _ in range(50)]
+            assert looks[-1]["position"] == 99, "who asks for one task pays for one"
+        with service.client("bob", STRANGER) as bob:
+            found = [bob.get(path) for _ in range(60)]
+            assert len(found[0].content) < 10_000
+            assert [one.status_code for one in found].count(200) in (33, 34, 35), "each counts as six"
+
+
 def test_streams_and_waits_of_one_user_are_counted(tmp_path):
     limits = {"streams": 2, "requests_at_once": 5}
     with attacked(tmp_path, limits=limits) as service, contextlib.ExitStack() as opened:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from qloom.broker.queue.core import QueueCore
 from qloom.broker.queue.events import (
@@ -13,7 +15,7 @@ from qloom.broker.queue.events import (
     TaskFinished,
     TaskSubmitted,
 )
-from qloom.broker.queue.lines import DeviceSpec
+from qloom.broker.queue.lines import Backlog, DeviceSpec
 from qloom.broker.queue.task import QuantumTask
 from qloom.errors import InputError
 from qloom.model import QpuHold
@@ -199,6 +201,22 @@ def test_position_and_backlog():
     assert bench.core.ahead("c")[0] == 1, "it is being stopped, and still there"
     bench(TaskFinished("b"))
     assert bench.core.ahead("c")[0] == 0
+
+
+@given(moves=st.lists(st.tuples(st.booleans(), st.integers(0, 2000), st.integers(0, 10**6)), max_size=100))
+def test_a_backlog_counts_what_came_before_whatever_came_and_left(moves):
+    backlog, known = Backlog(), {}
+    for comes, number, expected_us in moves:
+        if comes and number not in known:
+            known[number] = expected_us
+            backlog.add(number, expected_us)
+        elif not comes and known:
+            left = sorted(known)[number % len(known)]
+            del known[left]
+            backlog.remove(left)
+        before = [us for other, us in known.items() if other < number]
+        assert backlog.before(number) == (len(before), sum(before))
+        assert backlog.total_us == sum(known.values())
 
 
 @pytest.mark.parametrize(

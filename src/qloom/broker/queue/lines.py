@@ -104,6 +104,44 @@ class SessionEntry:
         return min(dues, default=None)
 
 
+class Backlog:
+    """Expected work that is queued or executing, by the numbers of its tasks: who came first has the smallest.
+
+    Counted in blocks, so that it takes little to look ahead from the end of a long line.
+    """
+
+    BLOCK = 256  # numbers
+
+    def __init__(self) -> None:
+        self.total_us = 0
+        self._blocks: dict[int, dict[int, int]] = {}
+        self._sums_us: dict[int, int] = {}
+
+    def add(self, number: int, expected_us: int) -> None:
+        """A task comes."""
+        block = number // self.BLOCK
+        self._blocks.setdefault(block, {})[number] = expected_us
+        self._sums_us[block] = self._sums_us.get(block, 0) + expected_us
+        self.total_us += expected_us
+
+    def remove(self, number: int) -> None:
+        """A task leaves."""
+        block = number // self.BLOCK
+        expected_us = self._blocks[block].pop(number)
+        self._sums_us[block] -= expected_us
+        self.total_us -= expected_us
+        if not self._blocks[block]:
+            del self._blocks[block], self._sums_us[block]
+
+    def before(self, number: int) -> tuple[int, int]:
+        """How many tasks have smaller numbers, and their expected microseconds."""
+        own = number // self.BLOCK
+        here = [expected_us for other, expected_us in self._blocks.get(own, {}).items() if other < number]
+        earlier = [block for block in self._blocks if block < own]
+        count = sum(len(self._blocks[block]) for block in earlier)
+        return count + len(here), sum(here) + sum(self._sums_us[block] for block in earlier)
+
+
 @dataclass
 class DeviceLine:
     """A device, and who waits for it."""
@@ -117,7 +155,7 @@ class DeviceLine:
     owner: str | None = None
     after_whole: bool = False  # a whole hold has ended, and no task from outside has run since
     away: bool = False  # neither up nor at work
-    backlog_us: int = 0  # expected, of all that is queued or executing
+    backlog: Backlog = field(default_factory=Backlog)
 
     def wait_outside(self, task: str, group: Hashable, *, first: bool = False) -> None:
         """Put a task from outside any session in its line."""

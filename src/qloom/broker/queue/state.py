@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,6 +34,7 @@ class QueueState:
         self._tasks: dict[str, QuantumTask] = {}
         self._deadlines: list[tuple[int, str]] = []  # a heap; what no longer holds is dropped when it is seen
         self._orders = 0
+        self._numbers = 0
         self.ledger = ledger or Ledger()
 
     def restore(self, sessions: Sequence[KnownSession], tasks: Sequence[QuantumTask], now_us: int = 0) -> None:
@@ -90,6 +90,8 @@ class QueueState:
 
     def _add(self, task: QuantumTask) -> DeviceLine:
         device = self._device(task.device)
+        self._numbers += 1
+        task.number = self._numbers
         self._tasks[task.id] = task
         self._count_backlog(task, 1)
         self._note_deadline(task)
@@ -102,8 +104,13 @@ class QueueState:
 
     def _count_backlog(self, task: QuantumTask, sign: int) -> None:
         """A task comes to its device's line, or leaves it; one that is held is no work to wait for."""
-        if not task.is_held:
-            self._device(task.device).backlog_us += sign * round(task.expected_s * 1e6)
+        backlog = self._device(task.device).backlog
+        if task.is_held:
+            return
+        if sign > 0:
+            backlog.add(task.number, round(task.expected_s * 1e6))
+        else:
+            backlog.remove(task.number)
 
     # Looking
 
@@ -139,7 +146,7 @@ class QueueState:
 
     def backlog_s(self, device: str) -> float:
         """Expected seconds of work that is queued or on a device."""
-        return self._device(device).backlog_us / 1e6
+        return self._device(device).backlog.total_us / 1e6
 
     def expected_wait_s(self, device: str, session: str | None = None) -> float:
         """About how long a new task, of this session or from outside, would wait."""
@@ -152,14 +159,10 @@ class QueueState:
 
     def ahead(self, task: str) -> tuple[int, float]:
         """How many tasks of its device came before this one and are not over, and about how long they take."""
-        device = self._device(self._tasks[task].device).spec
-        before = itertools.takewhile(lambda name: name != task, self._tasks)
-        ahead_s = [
-            known.expected_s
-            for name in before
-            if (known := self._tasks[name]).device == device.name and not known.is_held
-        ]
-        return len(ahead_s), sum(ahead_s) / device.lanes
+        entry = self._tasks[task]
+        line = self._device(entry.device)
+        count, ahead_us = line.backlog.before(entry.number)
+        return count, ahead_us / 1e6 / line.spec.lanes
 
     def promised_wait_s(self, device: str) -> float | None:
         """The longest wait of a task at the head of its session; None if nothing can be promised."""

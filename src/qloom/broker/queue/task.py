@@ -52,6 +52,7 @@ class QuantumTask:
     places: tuple[Place, ...] = ()  # where else it may run, if it is from outside any session
 
     state: str = "queued"
+    number: int = 0  # tasks are numbered as they come
     order: int = 0  # its place among those that could run next
     queued_us: int = 0
     since_us: int = 0  # of the present state

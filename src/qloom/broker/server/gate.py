@@ -33,8 +33,10 @@ from qloom.errors import QloomError
 OPEN_PATHS = ("/healthz", "/metrics", "/openapi.json")  # they tell nothing of anybody
 STREAMS = "/v1/events"
 TASKS = "/v1/tasks"
-LISTS = ("/v1/tasks", "/v1/sessions", "/v1/queue")  # their answers grow with what is queued
+LISTS = ("/v1/tasks", "/v1/sessions", "/v1/queue", "/v1/devices")  # their answers may be long
 LIST_BYTES = 32 * 1024  # of a list that count as another request: making them takes about as long as a small answer
+WALKS = ("/v1/tasks", "/v1/sessions", "/v1/queue", "/metrics")  # GET looks at every task that is not over
+WALK_TASKS = 2000  # that count as another request
 FORM_BYTES = 64 * 1024  # of every other request: its form is parsed on the event loop
 FORWARDED = (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip")
 
@@ -48,8 +50,16 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 class Gate:
     """The outermost layer of the service."""
 
-    def __init__(self, app: App, auth: Authenticator, limits: LimitsPart, proxy_header: str) -> None:
+    def __init__(
+        self,
+        app: App,
+        auth: Authenticator,
+        limits: LimitsPart,
+        proxy_header: str,
+        count_tasks: Callable[[], int] = lambda: 0,  # that are not over
+    ) -> None:
         self._app, self._auth, self._limits = app, auth, limits
+        self._count_tasks = count_tasks
         self._proxy_header = proxy_header.lower().encode()
         self._rate = Rate(limits.requests_per_s, limits.burst, time.monotonic)
         self._failures = Rate(limits.failures_per_s, limits.failures_burst, time.monotonic, "wrong credentials")
@@ -101,12 +111,12 @@ class Gate:
         headers = dict(scope["headers"])
         peer = peer_of(scope.get("client"))
         if scope["path"] in OPEN_PATHS:
-            self._rate.take(peer)
+            self._take_rate(scope, peer)
             return b""
         with self._counted_failures(peer):
             identity = await self._auth.identify(self._head(scope, raw, headers))
         user = identity.caller.user
-        self._rate.take(user)
+        self._take_rate(scope, user)
         identity.caller.require_method(str(scope["method"]))
         held.enter_context(self._requests.held(user, "requests"))
         if scope["path"] == STREAMS:
@@ -120,6 +130,12 @@ class Gate:
                 identity.verify_body(body)
             scope["caller"] = identity.caller
         return body
+
+    def _take_rate(self, scope: Scope, who: str) -> None:
+        """Count a request, and one that walks through a long queue as several."""
+        self._rate.take(who)
+        if scope["path"] in WALKS and scope["method"] == "GET":
+            self._rate.charge(who, self._count_tasks() // WALK_TASKS)
 
     def _head(self, scope: Scope, raw_path: bytes, headers: Mapping[bytes, bytes]) -> RequestHead:
         query: bytes = scope.get("query_string", b"")

@@ -71,7 +71,13 @@ def make_app(
         responses=PROBLEMS,
         redirect_slashes=False,
     )
-    app.add_middleware(Gate, auth=auth, limits=limits or LimitsPart(), proxy_header=proxy_header)
+    app.add_middleware(
+        Gate,
+        auth=auth,
+        limits=limits or LimitsPart(),
+        proxy_header=proxy_header,
+        count_tasks=lambda: len(broker.registry.tasks),
+    )
     _report_errors(app)
     _tasks(app, broker.tasks, reader or LoopReader())
     _sessions(app, broker.sessions)
