@@ -1,4 +1,4 @@
-"""The files between the phases of one job, and what the JSON ones hold: a QUBO, its best sample, a loop's condition.
+"""The files between the phases of one job, and what they hold: a payload, its answer, a loop's condition.
 
 What the program itself reads comes from the results of tasks, hence from the journal; the disk follows. So a resumed
 run, or one in virtual time, takes the same path as the run that was recorded.
@@ -10,21 +10,28 @@ import json
 import math
 import operator
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from qloom.answers import Answer, Counts
 from qloom.errors import InputError, JobError, PayloadError
 from qloom.jobfile.model import LIMITS, Until
 from qloom.jobfile.read import input_problem
 from qloom.journal.results import write_atomically
 from qloom.model import CommandResult, Payload, Sample
-from qloom.payloads.adapt import qubo
+from qloom.payloads.adapt import qubo, to_payload
+from qloom.payloads.pulser import read_sequence
 
 NO_DIRECTORY = "(no work directory: a job file cannot run with in_memory on real nodes)"
 HINT = 'write {"linear": {"a": -1}, "quadratic": [["a", "b", 2]], "offset": 0}, or a dimod model\'s to_serializable()'
+KINDS = "a payload is OpenQASM, a Pulser sequence (to_abstract_repr), or a QUBO in JSON"
+OPENQASM = re.compile(r"(\s|//[^\n]*\n|/\*.*?\*/)*OPENQASM\b", re.DOTALL)
+SEQUENCE_KEYS = {"register", "operations"}
+QUBO_SHOTS = 100
 _COMPARE = {"at_least": operator.ge, "at_most": operator.le, "above": operator.gt, "below": operator.lt}
 
 
@@ -95,6 +102,32 @@ def _copy(origin: Path, target: Path) -> None:
     temporary.replace(target)
 
 
+def read_payload(
+    name: str, content: bytes, *, shots: int | None, seconds: float | None, device: str | None
+) -> Payload:
+    """The payload that a file holds: OpenQASM 3 or 2, a Pulser sequence, or a QUBO."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise PayloadError(f"{name} is not text", hint=KINDS) from None
+    body = _parsed(text)
+    is_sequence = isinstance(body, dict) and body.keys() >= SEQUENCE_KEYS
+    if not is_sequence and OPENQASM.match(text) is None:
+        return read_qubo(name, content, shots=QUBO_SHOTS if shots is None else shots, seconds=seconds, device=device)
+    try:
+        problem = Payload("pulser", read_sequence(body)) if is_sequence else text
+        return to_payload(problem, shots=shots, seconds=seconds, device=device)
+    except PayloadError as error:
+        raise PayloadError(f"{name}: {error.message}", hint=error.hint) from None
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
 def read_qubo(name: str, content: bytes, *, shots: int, seconds: float | None, device: str | None) -> Payload:
     """The payload that a file describes."""
     try:
@@ -158,8 +191,20 @@ def _number(value: Any) -> float:
     return number
 
 
+def write_answer(answer: Answer) -> bytes:
+    """The answer of a device as commands read it: the best sample, or counts of a circuit or a sequence."""
+    if isinstance(answer, Sample):
+        return write_sample(answer)
+    found: dict[str, Any] = {"counts": dict(answer.counts), "shots": answer.shots}
+    if isinstance(answer, Counts):
+        found["registers"] = dict(answer.registers)
+    else:
+        found["atoms"] = list(answer.atoms)
+    return json.dumps(found, indent=1).encode() + b"\n"
+
+
 def write_sample(sample: Sample) -> bytes:
-    """The answer of a device as commands read it."""
+    """The best sample of a QUBO and its energy."""
     values = {str(variable): value for variable, value in sample.values.items()}
     return json.dumps({"sample": values, "energy": sample.energy}, indent=1).encode() + b"\n"
 

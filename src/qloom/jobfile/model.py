@@ -54,14 +54,18 @@ class ClassicalPhase(JobFileTable):
 
 
 class PayloadPhase(JobFileTable):
-    """A QUBO that is sent to a QPU."""
+    """A QUBO, a circuit or a Pulser sequence that is sent to a QPU."""
 
     kind: Literal["quantum"] = Field(description="Work for a QPU.")
     name: Text | None = PHASE_NAME
     when: When | None = WHEN
-    payload: Text = Field(description="File with the QUBO: a task's output, or one of the input files.")
-    result: Text = Field(description="File that the answer is written to: the best sample and its energy.")
-    shots: int = Field(default=100, ge=1, description="How often the device is asked to sample.")
+    payload: Text = Field(
+        description="File with a QUBO (JSON), OpenQASM or a Pulser sequence: a task's output, or an input file."
+    )
+    result: Text = Field(description="File for the answer: the best sample and its energy, or counts.")
+    shots: int | None = Field(
+        default=None, ge=1, description="How often the device samples: 100 times, circuits 1024, unless given."
+    )
     expected_s: Seconds | None = Field(
         default=None, description="How long an emulated device takes; its technology decides unless given."
     )

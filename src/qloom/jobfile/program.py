@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from qloom.answers import Answer
 from qloom.errors import InputError
-from qloom.jobfile.files import WorkFiles, is_met, read_qubo, read_value, write_sample
+from qloom.jobfile.files import QUBO_SHOTS, WorkFiles, is_met, read_payload, read_value, write_answer
 from qloom.jobfile.model import ClassicalPhase, JobFile, PayloadPhase, Phase, QuantumCommandPhase, TaskTable
 from qloom.jobfile.read import as_text, file_name, fill, input_problem, name_problem, read_by_program, read_jobfile
-from qloom.model import CommandResult, Payload, Sample, Task, command
+from qloom.model import CommandResult, Payload, Task, command
 
 if TYPE_CHECKING:
     from qloom.job.job import Job
@@ -134,9 +135,9 @@ class _JobFileRun:
         name, result = self._name(phase.payload), self._name(phase.result)
         content = self._files.content(name)
         if content is None:  # virtual time: the device is busy for as long, with nothing to solve
-            payload = Payload("delay", None, phase.shots, phase.expected_s, phase.device)
+            payload = Payload("delay", None, phase.shots or QUBO_SHOTS, phase.expected_s, phase.device)
         else:
-            payload = read_qubo(name, content, shots=phase.shots, seconds=phase.expected_s, device=phase.device)
+            payload = read_payload(name, content, shots=phase.shots, seconds=phase.expected_s, device=phase.device)
         instead = None
         if phase.or_classical is not None:
             instead = self._task(phase.or_classical, f"{label}-classical", result)
@@ -144,7 +145,7 @@ class _JobFileRun:
         if isinstance(answer, CommandResult) and instead is not None:
             self._files.take(instead.name, instead.capture, answer)
         else:
-            self._files.put(result, write_sample(answer) if isinstance(answer, Sample) else None)
+            self._files.put(result, write_answer(answer) if isinstance(answer, Answer) else None)
 
     def _task(self, table: TaskTable, label: str, *also_captured: str) -> Task:
         task = self._command(table.command, table.name or label, table.outputs, also_captured)
