@@ -254,7 +254,7 @@ KNOWN: dict[Rule, dict[str, int]] = {
     tasks_without_owner: {},
     swallowed_cancellations: {},
     long_modules: {
-        "qloom.job": 2,
+        "qloom.job": 1,
         "qloom.model": 1,
         "qloom.payloads": 1,
     },

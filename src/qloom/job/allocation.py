@@ -150,7 +150,7 @@ class JobAllocation(Allocation):
         self._work.note_idle()
 
     def _ask_for_replacement(self, missing: int) -> None:
-        self._replacing = self._cluster.request(missing, missing, lease=self.lease)
+        self._replacing = self._cluster.requests.new(missing, missing, lease=self.lease)
         self._cluster.record(Requested(lease=self.lease.id, nodes=missing, grow=True))
         self._cluster.tasks.spawn(self._replace(self._replacing))
 
@@ -228,13 +228,13 @@ class JobAllocation(Allocation):
     def come_back(self) -> None:
         """Ask again for as many nodes as were given back."""
         if self._parked is not None and self._returning is None and self._transition is None:
-            self._returning = self._cluster.request(self._parked, self._parked)
+            self._returning = self._cluster.requests.new(self._parked, self._parked)
             self._cluster.tasks.spawn(self._return(self._returning))
 
     async def _return(self, request: Request) -> None:
         lease: Lease | None = None
         try:
-            lease = await self._cluster.ask_again(request)
+            lease = await self._cluster.requests.ask_again(request)
         except QloomError as failure:
             error = failure
             self._work.fail_waiting(lambda run: error)
@@ -265,7 +265,7 @@ class JobAllocation(Allocation):
                     return
 
     async def _grow_once(self, missing: int, within_s: float) -> bool:
-        request = self._cluster.request(least_nodes=1, most_nodes=missing, lease=self.lease)
+        request = self._cluster.requests.new(least_nodes=1, most_nodes=missing, lease=self.lease)
         self._cluster.record(Requested(lease=self.lease.id, nodes=missing, grow=True))
         cancel = self._world.clock.deadline(within_s, lambda: self._world.withdraw(request))
         try:

@@ -12,7 +12,7 @@ from qloom.broker.port import BrokerPort, Session
 from qloom.errors import NeedError, QloomError
 from qloom.job.allocation import JobAllocation
 from qloom.job.devices import DeviceWish
-from qloom.job.requests import answered, queued_ahead, requested
+from qloom.job.requests import JobRequests, answered, queued_ahead, requested
 from qloom.job.spare import SparePool
 from qloom.job.task_runs import TaskExecutor, TaskRun
 from qloom.job.unused import UnusedRule
@@ -20,7 +20,7 @@ from qloom.journal.events import Released
 from qloom.journal.file import Recorder
 from qloom.model import Need, Payload, QpuHold, QuantumWork, Work
 from qloom.ports import Allocation, Cluster
-from qloom.world import Lease, Request, World
+from qloom.world import Request, World
 
 
 class JobCluster(Cluster):
@@ -35,10 +35,9 @@ class JobCluster(Cluster):
         self._gives_way = False  # no spare work is begun while somebody waits for nodes
         self._broker = broker
         self._recorder = recorder
-        self._requests_made = 0
         self.tasks = TaskScope()
-        self._opening: dict[str, asyncio.Future[Session]] = {}
         self.unused = UnusedRule(world.clock, lambda: self.allocations)
+        self.requests = JobRequests(world, broker, recorder, self.unused, self.tasks)
         self.executor = TaskExecutor(world, recorder, self.unused, self.tasks)
         self.wish = DeviceWish(broker)
         self._taking: dict[str, asyncio.Lock] = {}  # device -> held while the job waits for it
@@ -84,7 +83,7 @@ class JobCluster(Cluster):
                 job=self._recorder.job,
                 hint="ask for fewer, or give the site more with --nodes",
             )
-        request = self.request(need.nodes, need.nodes, need.qpu if device is not None else QpuHold.TASK, device)
+        request = self.requests.new(need.nodes, need.nodes, need.qpu if device is not None else QpuHold.TASK, device)
         request.spare = spare
         before = next((held for held in self.allocations if held is after), None)  # none: it has ended already
         if before is None:
@@ -94,12 +93,12 @@ class JobCluster(Cluster):
             self.record(queued_ahead(request, before.lease, reason))
         cancel = None
         if within_s is not None:
-            cancel = self.world.clock.deadline(within_s, lambda: self._withdraw(request))
+            cancel = self.world.clock.deadline(within_s, lambda: self.requests.withdraw(request))
         granting = self.tasks.start(self._grant(request, before, need.qpu))
         try:
             return await outcome_of(granting)
         except asyncio.CancelledError:
-            self._withdraw(request)
+            self.requests.withdraw(request)
             await run_to_end(self._give_back(granting))
             raise
         finally:
@@ -113,12 +112,17 @@ class JobCluster(Cluster):
                 await allocation.release()
 
     async def _grant(self, request: Request, before: JobAllocation | None, hold: QpuHold) -> JobAllocation | None:
-        lease = await (self._wait_in_line(request) if before is None else self._grant_after(before, request))
+        if before is None:
+            lease = await self.requests.wait_in_line(request)
+        else:
+            lease = await self.requests.grant_after(request, before.released)
         self.record(answered(request, lease))
         if lease is None:
             return None
         try:
-            session = await self._open_session(request, lease.device, lease.engine_id) if lease.device else None
+            session = None
+            if lease.device is not None:
+                session = await self.requests.open_session(request, lease.device, lease.engine_id)
         except BaseException as failure:
             engine_us = await self.world.free(lease)  # nobody else knows of it yet
             self.record(Released(lease=lease.id, engine_us=engine_us))
@@ -126,63 +130,6 @@ class JobCluster(Cluster):
                 return None
             raise
         return JobAllocation(self, lease, session, hold)
-
-    async def _wait_in_line(self, request: Request) -> Lease | None:
-        self.unused.enter_line(request)
-        try:
-            return await self.world.grant(request)
-        finally:
-            self.unused.leave_line(request)
-
-    async def ask_again(self, request: Request) -> Lease | None:
-        """Wait in line for the nodes of an allocation that were given back; None if the request is withdrawn."""
-        self.record(requested(request))
-        lease = await self._wait_in_line(request)
-        self.record(answered(request, lease))
-        return lease
-
-    async def _grant_after(self, before: JobAllocation, request: Request) -> Lease | None:
-        """The same for a request that comes after an allocation: once that has ended, the journal has it in line."""
-        granting = self.tasks.start(self.world.grant(request))
-        either: list[asyncio.Future[Any]] = [granting, before.released]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        withdrawn_or_failed = granting.done() and (granting.exception() is not None or granting.result() is None)
-        if not withdrawn_or_failed:
-            await asyncio.wait([before.released])  # an engine may grant it before we have noted the end of the other
-            self.record(requested(request))
-        self.unused.enter_line(request)
-        try:
-            return await granting
-        finally:
-            self.unused.leave_line(request)
-
-    async def _open_session(self, request: Request, device: str, engine_id: str | None) -> Session:
-        """A broker that other runs use too may let it wait for longer than the lease took."""
-        opening = self.tasks.start(self._broker.open_session(device, request.qpu, self._recorder.job, engine_id))
-        self._opening[request.id] = opening
-        try:
-            return await opening
-        finally:
-            del self._opening[request.id]
-
-    def _withdraw(self, request: Request) -> None:
-        """Leave the line, the world's or the broker's."""
-        self.world.withdraw(request)
-        if (opening := self._opening.get(request.id)) is not None:
-            opening.cancel()
-
-    def request(
-        self,
-        least_nodes: int,
-        most_nodes: int,
-        qpu: QpuHold = QpuHold.TASK,
-        device: str | None = None,
-        lease: Lease | None = None,
-    ) -> Request:
-        """A wish with a new id."""
-        self._requests_made += 1
-        name = f"{self._recorder.job}.{self._requests_made}"
-        return Request(name, self._recorder.job, least_nodes, most_nodes, qpu, device, lease)
 
     @property
     def session(self) -> Session | None:
