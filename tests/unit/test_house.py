@@ -256,7 +256,6 @@ KNOWN: dict[Rule, dict[str, int]] = {
     long_modules: {
         "qloom.job": 1,
         "qloom.model": 1,
-        "qloom.payloads": 1,
     },
     vague_words: {},
 }

@@ -1,7 +1,7 @@
 """OpenQASM 3 text in a payload: read once from end to end, run by nobody.
 
-What decides how much a circuit takes is counted beforehand (`statements.py`). Solvers compile with the language's own
-parser, under limits of memory and time, and compare what they got with the same limits.
+What decides how much a circuit takes is counted beforehand (`statements.py`, `names.py`). Solvers compile with the
+language's own parser, under limits of memory and time, and compare what they got with the same limits.
 """
 
 from __future__ import annotations
