@@ -36,6 +36,13 @@ class Opened:
 @contextmanager
 def open_page(path: Path, width: int = 1280, color_scheme: str = "light") -> Iterator[Opened]:
     """The page as a user sees it who opens the file."""
+    with opened_at(path.as_uri(), width, color_scheme) as opened:
+        yield opened
+
+
+@contextmanager
+def opened_at(address: str, width: int = 1280, color_scheme: str = "light") -> Iterator[Opened]:
+    """The page at an address."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -46,7 +53,7 @@ def open_page(path: Path, width: int = 1280, color_scheme: str = "light") -> Ite
             opened.page.on("console", lambda said: opened.errors.append(f"{said.type}: {said.text}"))
             opened.page.on("pageerror", lambda error: opened.errors.append(str(error)))
             opened.page.on("request", lambda request: opened.requests.append(request.url))
-            opened.page.goto(path.as_uri())
+            opened.page.goto(address)
             yield opened
         finally:
             browser.close()

@@ -10,42 +10,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import os
 import signal
-import socket
 import sys
 import threading
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
-
-import uvicorn
-from fastapi import FastAPI
 
 from qloom.aio import where_tasks_wait
 from qloom.broker.api.reading import ReaderPool
 from qloom.broker.auth.callers import Authenticator
-from qloom.broker.auth.peers import Client, Munge, Proxies, proxies_named
+from qloom.broker.auth.peers import Munge, proxies_named
 from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.clock import ServiceClock
 from qloom.broker.config import BrokerConfig, MakeDevice, devices_of
-from qloom.broker.config_parts import LimitsPart
 from qloom.broker.members import Members, Reload, kept_accounts, projects_of
 from qloom.broker.monitor import StateHook
 from qloom.broker.problems import Unavailable
-from qloom.broker.server.connections import Connections, Listener, listening
+from qloom.broker.server.connections import listening
 from qloom.broker.server.http import make_app
 from qloom.broker.server.limits import SparseLines
-from qloom.broker.server.protocol import HttpProtocol
+from qloom.broker.server.server import LimitedServer
 from qloom.broker.service import BrokerService
 from qloom.broker.slurm import SlurmSite
 from qloom.broker.store.file import alone, open_store
 from qloom.device import Device
 
 LOG = logging.getLogger("qloom.broker")
-REQUESTS_S = 5  # for requests that are under way when the broker is told to stop
 STOP_S = 25.0  # less than TimeoutStopSec of the systemd unit, so that the log says what it waited for
 LOGGING_S = 1.0  # to write that; whoever reads the log may hang as well
 EXIT_CODE = 1
@@ -94,56 +87,7 @@ async def _serve(
                 deadline.start()
                 broker.end_waits()
 
-            await _Server(app, config.limits, auth.proxies, stop).serve(sockets=sockets)
-
-
-class _Server(uvicorn.Server):
-    """Calls `stop` when it is asked to stop, which ends requests that wait: they would keep it from ending."""
-
-    def __init__(self, app: FastAPI, limits: LimitsPart, proxies: Proxies, stop: Callable[[], None]) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http="h11",
-                ws="none",
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,  # nobody may say that they are somebody else
-                server_header=False,
-                lifespan="off",
-                timeout_keep_alive=math.ceil(limits.idle_s),
-                timeout_graceful_shutdown=REQUESTS_S,
-            )
-        )
-        self._limits, self._proxies, self._stop = limits, proxies, stop
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections within the limits, which the servers of asyncio do not have."""
-        connections = Connections(self._limits, self._proxies)
-
-        def protocol(client: Client | None, closed: Callable[[], None]) -> HttpProtocol:
-            return HttpProtocol(self.config, self.server_state, self._limits, client, closed)
-
-        self.servers = [Listener(one, connections, protocol) for one in sockets or []]  # type: ignore[misc]
-        self.started = True
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Unlike uvicorn's own, this does not kill the process before the broker is closed."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._told_to_stop)
-        yield
-
-    def _told_to_stop(self) -> None:
-        self.should_exit = True
-        self._stop()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept nothing more, and return when no request is left: those that take too long are cancelled."""
-        await super().shutdown(sockets)
-        if self.server_state.tasks:
-            await asyncio.wait(list(self.server_state.tasks))
+            await LimitedServer(app, config.limits, auth.proxies, stop).serve(sockets=sockets)
 
 
 @contextlib.asynccontextmanager

@@ -25,6 +25,8 @@ FILES = {  # the file of each command, in the order of the help
     "resume": "running",
     "measure": "running",
     "watch": "watch",
+    "dashboard": "watch",
+    "cancel": "watch",
     "runs": "look",
     "show": "look",
     "result": "around",

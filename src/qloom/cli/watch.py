@@ -1,4 +1,4 @@
-"""`qloom watch`: a run as it goes on, or as it ended."""
+"""Commands for runs that go on: `watch` in the terminal, `dashboard` in a browser, and `cancel`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from qloom.views.status import done_tasks
 def add_to(app: typer.Typer) -> None:
     """Register the commands of this file."""
     app.command()(watch)
+    app.command()(dashboard)
+    app.command()(cancel)
 
 
 def watch(
@@ -37,6 +39,24 @@ def watch(
     live = watch_run(directory, Console(highlight=False), once=once)
     if not once:
         exit_as(live)
+
+
+def dashboard(
+    listen: Annotated[
+        str, typer.Option(help="127.0.0.1:PORT, or unix:PATH. Other machines reach it through ssh -L.")
+    ] = "127.0.0.1:0",
+) -> None:
+    """Show runs in a browser as they go on. Prints a link that works once; Ctrl-C ends it, and no run."""
+    from qloom.dashboard.serve import serve
+
+    serve(listen, lambda line: print(line, flush=True))
+
+
+def cancel(run: RunArgument) -> None:
+    """Ask a run to stop, wherever its driver lives. It gives back what it holds, and can be resumed."""
+    from qloom.runs.cancel import cancel as cancel_run
+
+    print(cancel_run(run))
 
 
 def exit_as(live: LiveRun) -> None:

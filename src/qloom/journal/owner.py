@@ -18,7 +18,7 @@ def claim(directory: Path, *, is_locked: bool) -> None:
     """Become the one who writes; refuse if another may still do so."""
     path = directory / FILE_NAME
     if may_write(directory, is_locked=is_locked):
-        owner = _read(path)
+        owner = owner_of(directory)
         who = "another process" if owner is None else f"process {owner.pid} on {owner.host}"
         raise JournalError(
             f"{directory.name} may still be running: {who} writes its journal",
@@ -40,7 +40,7 @@ def may_write(directory: Path, *, is_locked: bool) -> bool:
     path = directory / FILE_NAME
     if not path.exists():
         return False
-    owner = _read(path)
+    owner = owner_of(directory)
     if owner is None:  # cut short: nobody knows whose it is
         return not is_locked
     return not (is_locked and owner.host == own_process().host) and not owner.is_dead()
@@ -48,7 +48,7 @@ def may_write(directory: Path, *, is_locked: bool) -> bool:
 
 def release(directory: Path) -> None:
     """Let others write, if this process is the owner."""
-    if _read(directory / FILE_NAME) == own_process():
+    if owner_of(directory) == own_process():
         forget(directory)
 
 
@@ -58,7 +58,8 @@ def forget(directory: Path) -> None:
         (directory / FILE_NAME).unlink()
 
 
-def _read(path: Path) -> Process | None:
+def owner_of(directory: Path) -> Process | None:
+    """The process that writes, or wrote, the journal; None if that is not known."""
     with suppress(OSError, ValueError, TypeError):
-        return Process(**json.loads(path.read_bytes()))
+        return Process(**json.loads((directory / FILE_NAME).read_bytes()))
     return None

@@ -32,7 +32,7 @@ def status_lines(run: RunState, state: str, now_us: int, estimate: EndEstimate |
     jobs = list(now.jobs.values())
     for job in jobs[:JOBS_SHOWN]:
         lines.append(_job_line(job))
-        lines += [f"  {line}" for line in _reported(job, now.now_us)]
+        lines += [f"  {line}" for line in reported(job, now.now_us)]
         if len(jobs) <= JOBS_IN_WORDS and job.ended is None and now.ended is None:
             lines += [f"  {sentence}" for sentence in job_in_words(now, job)[:SENTENCES_OF_A_JOB]]
     if len(jobs) > JOBS_SHOWN:
@@ -102,7 +102,7 @@ def _held_nodes(now: RunState) -> tuple[int, int]:
     return held, held - sum(len(job.idle_nodes) for job in now.jobs.values())
 
 
-def _reported(job: JobState, now_us: int) -> list[str]:
+def reported(job: JobState, now_us: int) -> list[str]:
     """How far the program says it is, with an estimate of the rest."""
     if not job.progress or job.ended is not None:
         return []

@@ -117,7 +117,7 @@ def _node_names(history: History) -> list[str]:
     count = history.start.site.get("nodes", 0)
     known = [f"n{number}" for number in range(1, count + 1)] if count <= NODES_SHOWN_IDLE else []
     strangers = [name for name in used if name not in known]
-    return sorted(used, key=_by_number) if strangers else known
+    return sorted(used, key=by_number) if strangers else known
 
 
 def _qpu_names(history: History) -> list[str]:
@@ -127,7 +127,7 @@ def _qpu_names(history: History) -> list[str]:
     return list(dict.fromkeys([*known, *used, *awaited]))
 
 
-def _by_number(name: str) -> list[tuple[int, str]]:
+def by_number(name: str) -> list[tuple[int, str]]:
     """n2 before n10."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
 

@@ -127,7 +127,7 @@ def _bound_to_port(address: str) -> socket.socket:
 def _in_use(address: str) -> InputError:
     return InputError(
         f"cannot listen on {address}: another process does",
-        hint="stop it, or choose another address with listen in broker.toml",
+        hint="stop it, or choose another address to listen on",
     )
 
 

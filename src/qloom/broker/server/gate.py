@@ -10,8 +10,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from qloom.broker.auth.callers import Authenticator, RequestHead
 from qloom.broker.auth.peers import peer_of
@@ -28,6 +27,7 @@ from qloom.broker.problems import (
 from qloom.broker.requests import Caller
 from qloom.broker.server.limits import ByteBudget, Rate, Slots
 from qloom.broker.server.protocol import check_request
+from qloom.broker.server.server import App, Message, Receive, Scope, Send
 from qloom.errors import QloomError
 
 OPEN_PATHS = ("/healthz", "/metrics", "/openapi.json")  # they tell nothing of anybody
@@ -39,12 +39,6 @@ WALKS = ("/v1/tasks", "/v1/sessions", "/v1/queue", "/metrics")  # GET looks at e
 WALK_TASKS = 2000  # that count as another request
 FORM_BYTES = 64 * 1024  # of every other request: its form is parsed on the event loop
 FORWARDED = (b"forwarded", b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"x-real-ip")
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Gate:
