@@ -42,3 +42,9 @@ export function badge(state) {
 }
 
 const STATES = new Set(["running", "open", "submitted", "done", "failed", "interrupted", "killed", "unreadable"]);
+
+// How long something took, for benchmarks; only the last ones are kept, as a page may be open for days.
+export function measured(name, beganMs) {
+  if (performance.getEntriesByName(name).length >= 500) performance.clearMeasures(name);
+  performance.measure(name, { start: beganMs, end: performance.now() });
+}

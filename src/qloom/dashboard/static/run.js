@@ -1,6 +1,6 @@
 // One run: how it stands, what it holds as a timeline that grows, why, its phases and results.
 
-import { badge, make, seconds, setItems, setText } from "./dom.js";
+import { badge, make, measured, seconds, setItems, setText } from "./dom.js";
 import { ask, onLink, say } from "./main.js";
 import { progressOf } from "./runs.js";
 import { act, follow } from "./server.js";
@@ -77,12 +77,13 @@ export function showRun(main, name) {
     whole: (content) => {
       place.timeline.reset(content.look, content.rows, content.bars);
       update(content.head);
+      requestAnimationFrame(() => setTimeout(() => measured("qloom-whole", 0)));  // it is drawn
     },
     change: (content) => {
       const beganMs = performance.now();
       place.timeline.change(content);
       update(content.head);
-      performance.measure("qloom-update", { start: beganMs, end: performance.now() });
+      measured("qloom-update", beganMs);
     },
   }, onLink);
   return () => {

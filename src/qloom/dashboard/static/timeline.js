@@ -1,6 +1,6 @@
 // The timeline: nodes above, QPUs below, drawn on a canvas that is as large as what is seen of it. Bars grow by a clock.
 
-import { make, seconds, setText } from "./dom.js";
+import { make, measured, seconds, setText } from "./dom.js";
 
 const ROW = 20, TIGHT_ROW = 11, LANE = 8, MOST_STRIP = 56, GAP = 3, AXIS = 24, TIGHT_ABOVE = 48;
 const FRAME_MS = 200;
@@ -140,7 +140,9 @@ export class Timeline {
     if (this.due) return;
     this.due = requestAnimationFrame(() => {
       this.due = null;
+      const beganMs = performance.now();
       this.paint();
+      measured("qloom-paint", beganMs);
     });
   }
 
