@@ -2,9 +2,9 @@
 
 python -m benchmarks.dashboard [--tasks 20000] [--nodes 200] [--pictures DIRECTORY]
 
-A run in virtual time gives a journal of so many tasks. Nine tenths of it are there when the page is opened; the rest is
-appended piece by piece, as a driver would, while the page follows. With `--pictures` a small run on this machine is
-photographed instead, as the documentation shows it.
+A run in virtual time gives a journal of so many tasks. Nine tenths of it are there when the page is opened; the rest
+is appended piece by piece, as a driver would, while the page follows. With `--pictures` a small run on this machine
+is photographed instead, as the documentation shows it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def measure(tasks: int, nodes: int) -> dict[str, Any]:
         assert has_writer(run)
         page.goto(f"{link.partition('#')[0]}#/run/{run.name}")
         page.reload()
-        page.wait_for_function("performance.getEntriesByName('qloom-whole').length > 0", timeout=120_000)
+        page.wait_for_function("() => performance.getEntriesByName('qloom-whole').length > 0", timeout=120_000)
         first = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
         whole = page.evaluate("(one => one.startTime + one.duration)(performance.getEntriesByName('qloom-whole')[0])")
         used_s, began_s = cpu_s(process.pid), time.monotonic()
@@ -133,9 +133,9 @@ def photograph(directory: Path) -> None:
         page.screenshot(path=directory / "dashboard-runs.png")
         page.click(".runs tbody tr:first-child a")
         page.wait_for_timeout(6000)
-        for name, width, scheme in (("run", 1280, "light"), ("run-dark", 1280, "dark"), ("run-390", 390, "light")):
+        for name, width in (("run", 1280), ("run-dark", 1280), ("run-390", 390)):
             page.set_viewport_size({"width": width, "height": 844})
-            page.emulate_media(color_scheme=scheme)
+            page.emulate_media(color_scheme="dark" if "dark" in name else "light")
             page.wait_for_timeout(700)
             page.screenshot(path=directory / f"dashboard-{name}.png", full_page=True)
         running.wait()

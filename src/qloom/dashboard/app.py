@@ -137,6 +137,7 @@ class DashboardApp:
         """Send events until the browser goes or its session ends."""
         viewer, scope = Viewer(), TaskScope(report_failure)
         channel = self._channels.setdefault(name, make())
+        channel.enter()
 
         async def notice_end() -> None:
             while (await receive())["type"] != "http.disconnect":

@@ -24,7 +24,7 @@ from qloom.views.timeline import OPACITY, PALETTE
 PHASES_SHOWN = 40  # the latest ones
 RESULT_CHARACTERS = 500
 JOBS_SHOWN = 200
-COST_SHARE = 100  # figures of a long run are made again after this many times what making them took
+COST_SHARE = 200  # figures of a long run are made again after this many times what making them took
 RESUMABLE = ("killed", "interrupted", "failed")
 
 
@@ -54,14 +54,13 @@ class RunDescription:
         }
 
     def _make_figures(self) -> None:
-        live, began_s = self._live, time.monotonic()
+        live, began_s, used_s = self._live, time.monotonic(), time.thread_time()
         if live.run.start.n < 0 or (began_s < self._due_s and self._made_for == live.state):
             return
         now = replace(live.run, now_us=live.now_us)
         self._figures = account(history_of(now)).as_dict()
         self._sentences = [printable(sentence) for sentence in live.sentences()[1:]]  # the page has a headline
-        took_s = time.monotonic() - began_s
-        self._made_for, self._due_s = live.state, began_s + COST_SHARE * took_s
+        self._made_for, self._due_s = live.state, began_s + COST_SHARE * (time.thread_time() - used_s)
 
     def _job(self, name: str) -> dict[str, Any]:
         job = self._live.run.jobs[name]

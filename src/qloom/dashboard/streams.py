@@ -24,7 +24,7 @@ from qloom.views.bars import BarChanges, LiveBars
 
 LOOK_EVERY_S = 0.5
 LOOK_AT_LEAST_EVERY_S = 5.0
-COST_SHARE = 100  # a look is followed by a pause of this many times its length
+COST_SHARE = 150  # a look is followed by a pause of this many times the processor time it took
 BEHIND = 20  # messages that a browser may have unread
 HEARTBEAT_S = 10.0
 RUNS_SHOWN = 50
@@ -73,6 +73,7 @@ class Channel:
 
     def __init__(self) -> None:
         self._viewers: list[Viewer] = []
+        self._expected = 0  # viewers, those included that are about to join
         self._lock = asyncio.Lock()
         self._scope = TaskScope(report_failure)
         self._looking: asyncio.Task[Any] | None = None
@@ -86,25 +87,35 @@ class Channel:
         if self._looking is None or self._looking.done():
             self._looking = self._scope.spawn(self._look())
 
+    def enter(self) -> None:
+        """Somebody is about to join: the channel is kept for them."""
+        self._expected += 1
+
     def leave(self, viewer: Viewer) -> bool:
-        """A viewer has gone; returns whether nobody is left."""
+        """A viewer that had entered has gone; returns whether nobody is left."""
+        self._expected -= 1
         if viewer in self._viewers:
             self._viewers.remove(viewer)
-        return not self._viewers
+        return not self._expected
 
     async def _look(self) -> None:
         while self._viewers:
-            began_s = time.monotonic()
             async with self._lock:
-                await self._send_change()
-            pause_s = COST_SHARE * (time.monotonic() - began_s)
-            await asyncio.sleep(min(max(LOOK_EVERY_S, pause_s), LOOK_AT_LEAST_EVERY_S))
+                cost_s = await self._send_change()
+            await asyncio.sleep(min(max(LOOK_EVERY_S, COST_SHARE * cost_s), LOOK_AT_LEAST_EVERY_S))
 
-    async def _send_change(self) -> None:
-        message = await asyncio.to_thread(self.change)
+    async def _send_change(self) -> float:
+        """Returns the processor time that it took."""
+
+        def measured() -> tuple[str | None, float]:
+            began_s = time.thread_time()
+            return self.change(), time.thread_time() - began_s
+
+        message, cost_s = await asyncio.to_thread(measured)
         if message is not None:
             for viewer in self._viewers:
                 viewer.send(message)
+        return cost_s
 
     def end(self) -> None:
         """End all streams."""
