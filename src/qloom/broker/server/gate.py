@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from qloom.broker.auth.callers import Authenticator, RequestHead
 from qloom.broker.auth.peers import peer_of
