@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ import pytest
 from qloom.errors import InputError, QloomError
 from qloom.testbed import Testbed, TestbedSettings
 from qloom.testbed import testbed as testbed_module
-from qloom.testbed.configs import Ports, loopback, slurm_conf, slurmdbd_conf
+from qloom.testbed.configs import Ports, broker_toml, loopback, slurm_conf, slurmdbd_conf
 from qloom.testbed.place import free_ports, read_record, read_supervisor
 from qloom.testbed.processes import descendants, left_over, name_of, start_ticks
 from tests.slurm.waiting import kill_controller, until
@@ -393,3 +394,15 @@ def test_a_directory_in_use_is_left_alone(slurm_programs):
         assert (precious / "thesis.tex").exists()
     finally:
         shutil.rmtree(precious)
+
+
+@pytest.mark.parametrize(("device", "kind"), [("qaoa", "qaoa"), ("pulser", "pulser"), ("annealing", "annealing")])
+def test_the_broker_has_the_chosen_device(device, kind):
+    config = tomllib.loads(broker_toml(Path("/d"), TestbedSettings(device=device)))
+    assert config["devices"] == [{"kind": kind, "name": "qpu"}]
+
+
+def test_an_unknown_device_is_one_line():
+    done = qloom("testbed", "up", "--device", "anealing")
+    assert done.returncode == 2
+    assert done.stderr == "qloom: unknown device 'anealing' (did you mean annealing?)\n"

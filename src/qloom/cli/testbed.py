@@ -52,6 +52,10 @@ def up(
     ] = 0,
     no_accounting: Annotated[bool, typer.Option("--no-accounting", help="Without slurmdbd and MariaDB.")] = False,
     no_broker: Annotated[bool, typer.Option("--no-broker", help="Without a QPU broker beside it.")] = False,
+    device: Annotated[
+        str,
+        typer.Option(help="What its broker has: annealing (QUBOs), qaoa (circuits and QUBOs) or pulser (sequences)."),
+    ] = "annealing",
     slurm_prefix: Annotated[
         Path | None,
         typer.Option(
@@ -70,7 +74,7 @@ def up(
     if not no_broker:
         require_extra(", or qloom testbed up --no-broker")
     settings = TestbedSettings(
-        nodes, vqpus, cpus, not no_accounting, not no_broker, site, bf_interval, str(slurm_prefix or "")
+        nodes, vqpus, cpus, not no_accounting, not no_broker, site, device, bf_interval, str(slurm_prefix or "")
     )
     begin_s = time.monotonic()
     console = Console(stderr=True, highlight=False)

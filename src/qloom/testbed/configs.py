@@ -171,12 +171,12 @@ def slurmdbd_conf(directory: Path, settings: TestbedSettings, ports: Ports) -> s
 
 
 def broker_toml(directory: Path, settings: TestbedSettings) -> str:
-    """`broker.toml`: one emulated annealer, named as the gres and with as many shares."""
+    """`broker.toml`: one emulated device, named as the gres and with as many shares."""
     lines = [
         f"listen = [{json.dumps(f'unix:{directory}/run/broker.sock')}]",
         "socket_mode = 0o600",
         f"store = {json.dumps(str(directory / 'broker' / 'broker.db'))}",
-        "devices = [{kind = 'annealing', name = 'qpu'}]",
+        f"devices = [{{kind = '{settings.device}', name = 'qpu'}}]",
         f"promise = {{shares = {settings.vqpus}}}",
         f"auth = {{methods = ['peer', 'munge'], admins = [{json.dumps(user_name())}], "
         f"munge_socket = {json.dumps(f'{directory}/run/munge.sock')}}}",

@@ -14,9 +14,11 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from qloom.errors import InputError
+from qloom.devices.solvers import require
+from qloom.errors import InputError, closest
 
 SITES = ("open", "strict")
+DEVICES = ("annealing", "qaoa", "pulser")  # of its broker: an annealer, a gate machine, neutral atoms
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,23}")
 MUNGE = ("munged",)
 SLURM = ("slurmctld", "slurmd", "scontrol", "sinfo", "squeue", "sbatch", "salloc", "srun", "scancel")
@@ -120,6 +122,7 @@ class TestbedSettings:
     accounting: bool = True
     broker: bool = True
     site: str = "open"
+    device: str = "annealing"  # the kind of the broker's device
     bf_interval_s: int = 0  # seconds between backfill cycles; 0: the default of the site
     slurm_prefix: str = field(default_factory=lambda: os.environ.get(PREFIX_VARIABLE, ""))  # "": the machine's Slurm
 
@@ -134,6 +137,11 @@ class TestbedSettings:
             raise InputError(f"a node has 1 to 256 CPUs, not {self.cpus}")
         if self.site not in SITES:
             raise InputError(f"unknown site {self.site!r}", hint=f"choose one of {', '.join(SITES)}")
+        if self.device not in DEVICES:
+            meant = closest(self.device, DEVICES) or f"choose one of {', '.join(DEVICES)}"
+            raise InputError(f"unknown device {self.device!r}", hint=meant)
+        if self.broker:
+            require(self.device)
         if self.bf_interval_s < 0:
             raise InputError("--bf-interval is in seconds, at least 1")
         if self.strict and not self.accounting:
