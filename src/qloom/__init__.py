@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qloom.programs.decorate import program
     from qloom.runs.outcome import Outcome
     from qloom.runs.resume import resume
-    from qloom.runs.runner import run
+    from qloom.runs.runner import run, run_async
     from qloom.site import Overheads, Qpu, Site, Watts
     from qloom.version import __version__
 
@@ -46,6 +46,7 @@ _WHERE = {
     "qubo": "payloads.adapt",
     "resume": "runs.resume",
     "run": "runs.runner",
+    "run_async": "runs.runner",
     "task": "model",
 }
 
@@ -74,6 +75,7 @@ __all__ = [
     "qubo",
     "resume",
     "run",
+    "run_async",
     "task",
 ]
 
@@ -82,3 +84,7 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'qloom' has no attribute {name!r}")
     return getattr(importlib.import_module(f"qloom.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,17 @@ from qloom.errors import QloomError, ResultLost, error_from
 from qloom.journal.event import Event
 from qloom.journal.events import JobEnded
 from qloom.journal.file import start_of
+from qloom.journal.history import History, read_history
 from qloom.journal.queries import require_jobs
 from qloom.journal.results import ResultStore
 from qloom.programs.load import find_modules
+from qloom.views.accounting import account
+from qloom.views.page import brief
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Outcome:
-    """The results of a run."""
+    """The results of a run. A notebook shows it as a table and a timeline."""
 
     run: str
     directory: Path | None
@@ -33,6 +37,23 @@ class Outcome:
         if self.errors:
             raise self.errors[0]
         return self.results[0]
+
+    def __repr__(self) -> str:
+        start, history = start_of(self.events), read_history(self.events)
+        jobs = "1 job" if start.jobs == 1 else f"{start.jobs} jobs"
+        state = history.run.state_of() or "unfinished"
+        return (
+            f"<Outcome of {self.run}: {jobs} {state}, {start.strategy}, {start.world}, {self._wall_s(history):.1f} s>"
+        )
+
+    def _repr_html_(self) -> str:
+        history = read_history(self.events)
+        errors = "".join(f"<p><b>{escape(str(error))}</b></p>" for error in self.errors)
+        return f"<p><code>{escape(repr(self))}</code></p>{errors}{brief(history.start.strategy, self.events)}"
+
+    @staticmethod
+    def _wall_s(history: History) -> float:
+        return account(history).wall_s
 
 
 def read_outcome(directory: Path, events: Sequence[Event]) -> Outcome:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qloom.errors import InputError, JournalError
@@ -14,7 +15,7 @@ from qloom.journal.events import Resumed, RunStarted
 from qloom.journal.file import VERSION, start_of
 from qloom.journal.queries import require_jobs
 from qloom.plugins import Registry
-from qloom.programs.load import Program, load_program
+from qloom.programs.load import BUILT_IN, Program, load_program
 from qloom.runs.recalibration import USUAL_ACTION, require_action
 from qloom.site import Site, site_from
 from qloom.strategies import choose
@@ -128,14 +129,16 @@ ENGINES: Registry[WorkflowEngine] = Registry(
 )
 
 
-def plan_of(events: Sequence[Event], name: str) -> Plan:
-    """The plan that the journal of a run begins with."""
+def plan_of(events: Sequence[Event], name: str, program: Program | None = None) -> Plan:
+    """The plan that the journal of a run begins with; `program` is its program again, if that has no file."""
     start = start_of(events)
     require_jobs(events, name)
     if not start.program:
         raise JournalError(f"{name} does not name its program")
+    if program is None:
+        require_source(start.program, name)
     return Plan(
-        load_program(start.program),
+        program or load_program(start.program),
         parameters=start.parameters,
         strategy=start.strategy,
         options=start.options or {},
@@ -146,6 +149,20 @@ def plan_of(events: Sequence[Event], name: str) -> Plan:
         profile=start.profile,
         most_qpu_s=start.most_qpu_s,
         on_recalibration=_last_action(events),
+    )
+
+
+def require_source(source: str, run: str) -> None:
+    """Refuse a run whose program cannot be loaded again."""
+    path = Path(source.rpartition(":")[0] or source)
+    if source in BUILT_IN or path.exists():
+        return
+    if path.suffix in (".py", ".toml") and "ipykernel" not in source and "<" not in source:
+        raise JournalError(f"the program of {run} is gone: {path}", hint="put it back where it was")
+    function = source.rpartition(":")[2]
+    raise JournalError(
+        f"the program of {run}, {function}, was defined in a notebook, which has no file to load it from",
+        hint=f"pass it again: qloom.resume({run!r}, program={function})",
     )
 
 

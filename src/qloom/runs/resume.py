@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from qloom.apart import run_apart
 from qloom.errors import InputError, closest
 from qloom.journal import home, owner
 from qloom.journal.event import Event
@@ -12,6 +15,7 @@ from qloom.journal.events import JobEnded, Resumed
 from qloom.journal.file import await_writer, ended_as, read_events, start_of
 from qloom.journal.queries import done_jobs, handed_to, require_jobs
 from qloom.journal.results import ResultStore
+from qloom.programs.load import from_function
 from qloom.runs.outcome import Outcome, read_outcome
 from qloom.runs.plan import plan_of
 from qloom.runs.recalibration import require_action
@@ -25,6 +29,7 @@ HANDING_ON_S = 30.0  # how long a driver may take to end after it has submitted 
 def resume(
     name: str,
     *,
+    program: Callable[..., Any] | None = None,
     listener: Listener | None = None,
     driver: str = "here",
     on_divergence: str = "stop",
@@ -35,10 +40,22 @@ def resume(
 
     Its program makes the calls of its journal again. Where one differs, the run stops, or with `on_divergence`
     "continue" goes on from there; results that it asks for as before are still taken from the journal.
-    `on_recalibration` says what to do if a device was recalibrated since, or is while the run goes on: "warn", "stop"
-    or "continue"; None: as the run was begun. `most_qpu_s` is another budget of QPU-seconds, what was held before
-    included.
+    `program` is the function again, for a run whose program was defined in a notebook. `on_recalibration` says what
+    to do if a device was recalibrated since, or is while the run goes on: "warn", "stop" or "continue"; None: as the
+    run was begun. `most_qpu_s` is another budget of QPU-seconds, what was held before included.
     """
+    return run_apart(lambda: _resume(name, program, listener, driver, on_divergence, on_recalibration, most_qpu_s))
+
+
+def _resume(
+    name: str,
+    program: Callable[..., Any] | None,
+    listener: Listener | None,
+    driver: str,
+    on_divergence: str,
+    on_recalibration: str | None,
+    most_qpu_s: float | None,
+) -> Outcome:
     if on_divergence not in ON_DIVERGENCE:
         raise InputError(
             f"unknown answer to a divergence: {on_divergence!r}", hint=f"use {' or '.join(ON_DIVERGENCE)}"
@@ -66,14 +83,15 @@ def resume(
         if job != inside:
             driver_jobs.require_ended(job, directory.name)
         owner.forget(directory)  # the driver lived in that job, wherever it was
-    start, plan = start_of(events), plan_of(events, directory.name).with_devices()
+    again = None if program is None else from_function(program)
+    start, plan = start_of(events), plan_of(events, directory.name, again).with_devices()
     if most_qpu_s is not None:
         plan = replace(plan, most_qpu_s=most_qpu_s)
         plan.check()
     if on_recalibration is not None:
         plan = replace(plan, on_recalibration=on_recalibration)
-    program = plan.program
-    changed = bool(program.digest) and program.digest != start.program_digest
+    digest = plan.program.digest
+    changed = bool(digest) and digest != start.program_digest
     execution = Execution(plan, directory, listener, read_profile(plan.profile), events, driver)
     execution.may_differ = on_divergence == "continue"
     note = ["the program's file has changed since the run began"] if changed else []

@@ -15,6 +15,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from qloom.apart import run_apart, wait_apart
 from qloom.broker.port import BrokerPort
 from qloom.errors import InputError, QloomError, closest
 from qloom.journal import home
@@ -35,7 +36,7 @@ from qloom.runs.recalibration import CalibrationWatch
 from qloom.views.accounting import account
 from qloom.worlds import RunContext, WorldEntry, WorldFactory, world_entry
 
-__all__ = ["Execution", "Listener", "Outcome", "Plan", "execute", "run"]
+__all__ = ["Execution", "Listener", "Outcome", "Plan", "execute", "run", "run_async"]
 
 Listener = Callable[[Event], None]
 
@@ -49,8 +50,24 @@ def run(
 ) -> Outcome:
     """Run a program: `run(program, strategy="malleable", world="virtual", parameters={...})`.
 
-    `in_memory` leaves nothing on the disk: the journal is in the outcome's `events` only.
+    `in_memory` leaves nothing on the disk: the journal is in the outcome's `events` only. Where an event loop runs
+    already, as in a notebook, the run has its own loop in a thread.
     """
+    return run_apart(lambda: execute(_plan(program, plan), listener=listener, in_memory=in_memory))
+
+
+async def run_async(
+    program: str | Program | Callable[..., Any],
+    *,
+    listener: Listener | None = None,
+    in_memory: bool = False,
+    **plan: Any,
+) -> Outcome:
+    """As `run`, while other tasks of the caller's event loop go on; `listener` is called in another thread."""
+    return await wait_apart(lambda: execute(_plan(program, plan), listener=listener, in_memory=in_memory))
+
+
+def _plan(program: str | Program | Callable[..., Any], plan: dict[str, Any]) -> Plan:
     known = [each.name for each in fields(Plan)][1:]
     for name in plan:
         if name not in known:
@@ -58,7 +75,7 @@ def run(
             raise InputError(f"run() has no argument {name!r}", hint=hint)
     if not isinstance(program, Program):
         program = load_program(program) if isinstance(program, str) else from_function(program)
-    return execute(Plan(program, **plan), listener=listener, in_memory=in_memory)
+    return Plan(program, **plan)
 
 
 def execute(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qloom.errors import InputError
+from qloom.journal.event import Event
 from qloom.journal.history import read_history
 from qloom.journal.results import write_atomically
 from qloom.views.accounting import account
@@ -32,6 +33,7 @@ HEADINGS = {  # column -> heading, unit
     "bounded_slowdown": ("bounded slowdown", "times"),
     "energy_j": ("energy", "J"),
 }
+BRIEF = ("wall_s", "node_s_held", "node_s_busy", "qpu_s_held", "qpu_s_busy")
 LEGEND = (
     ("Rows", "Each row is a node; the QPUs are below. All runs have the same time axis."),
     ("Colour", "The colour is the job, the same in every run."),
@@ -84,6 +86,19 @@ def page(title: str, tables: Sequence[Table], runs: Sequence[Run]) -> str:
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<style>\n{STYLE}\n</style>\n</head>\n'
         f"<body>\n{body}\n</body>\n</html>\n"
     )
+
+
+def brief(name: str, events: Sequence[Event]) -> str:
+    """A run as a part of another page: its figures and, if Matplotlib is installed, its timeline."""
+    figures = account(read_history(events)).as_dict()
+    shown = {column: figures[column] for column in BRIEF if figures.get(column) is not None}
+    heads = "".join(f"<th>{HEADINGS[column][0]}, {HEADINGS[column][1]}</th>" for column in shown)
+    cells = "".join(f"<td>{value:.1f}</td>" for value in shown.values())
+    table = f"<table><thead><tr>{heads}</tr></thead><tbody><tr>{cells}</tr></tbody></table>"
+    try:
+        return table + _inline_svg([(name, list(events))])
+    except InputError:  # no Matplotlib, or nothing to draw
+        return table
 
 
 def draw_timeline(runs: Sequence[Run], path: Path, *, title: str = "qloom timeline") -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from qloom.apart import let_cancel
 from qloom.errors import TaskFailed
 from qloom.journal.event import Record
 from qloom.journal.events import WorkerStarted
@@ -75,9 +76,11 @@ class RealTimeEntry(WorldEntry):
         """Run in a new event loop of this thread."""
 
         async def guarded() -> T:
+            running: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]  # this is one
             if threading.current_thread() is threading.main_thread():
-                running: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]  # this is one
                 asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+            else:
+                let_cancel(running)
             return await main(_RealTimeFactory(RealClock(began_us), self._make_world))
 
         return asyncio.run(guarded())
