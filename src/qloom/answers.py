@@ -24,6 +24,7 @@ class Sample:
     values: Mapping[Any, int]
     energy: float
     calibration: str | None = field(default=None, compare=False, kw_only=True, metadata=NO_CONTENT)  # of the device
+    device_s: float | None = field(default=None, compare=False, kw_only=True, metadata=NO_CONTENT)  # it took there
 
     @property
     def samples(self) -> Sequence[Sample]:
@@ -106,6 +107,7 @@ class Counts:
     registers: tuple[Register, ...]
     shots: int
     calibration: str | None = field(default=None, compare=False, kw_only=True, metadata=NO_CONTENT)  # of the device
+    device_s: float | None = field(default=None, compare=False, kw_only=True, metadata=NO_CONTENT)  # it took there
 
     def of(self, register: str) -> dict[str, int]:
         """The counts of one register, whatever the others had."""
@@ -132,18 +134,21 @@ class AtomCounts:
     atoms: tuple[str, ...]
     shots: int
     calibration: str | None = field(default=None, compare=False, kw_only=True, metadata=NO_CONTENT)  # of the device
+    device_s: float | None = field(default=None, compare=False, kw_only=True, metadata=NO_CONTENT)  # it took there
 
 
 Answer = Sample | Counts | AtomCounts
 
 
-def calibrated(answer: Any, calibration: str | None) -> Any:
-    """The same answer, of several circuits all of them, with the calibration of the device that gave it."""
-    if calibration is None:
+def executed(answer: Any, calibration: str | None, device_s: float | None = None) -> Any:
+    """The same answer, of several circuits all of them, with how the device that gave it executed the task."""
+    if calibration is None and device_s is None:
         return answer
     if isinstance(answer, list | tuple):
-        return type(answer)(calibrated(each, calibration) for each in answer)
-    return replace(answer, calibration=calibration) if isinstance(answer, Answer) else answer
+        return type(answer)(executed(each, calibration, device_s) for each in answer)
+    if not isinstance(answer, Answer):
+        return answer
+    return replace(answer, calibration=calibration, device_s=device_s)
 
 
 def pub_result(

@@ -67,6 +67,7 @@ class Description:
     target: DeviceTarget | None = None  # None: nothing is known of what it is made of
     compiles: bool = True  # whether it makes circuits fit its target itself
     can_stop: bool = True  # whether a task that executes can be ended
+    options: tuple[str, ...] | None = None  # of a payload that it knows; None: not known, any is passed on
 
     @property
     def bounded(self) -> bool:

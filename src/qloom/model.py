@@ -258,6 +258,9 @@ class PayloadFacts:
     set_up: str | None = None  # the set-up key
 
 
+OWN_OPTIONS = ("seed", "job", "work", "vartype")  # of a payload, besides those of its device
+
+
 @dataclass(frozen=True)
 class Payload:
     """What a QPU is given. `kind` says how to read `body`: megabytes perhaps, and read only where that is needed."""
@@ -268,7 +271,7 @@ class Payload:
     seconds: float | None = None  # how long an emulated device takes, whatever its technology
     device: str | None = None  # the one that is wanted; None: any
     name: str = "quantum"
-    options: Mapping[str, Any] = field(default_factory=dict)  # of emulated devices: `seed`, `layers`, ...
+    options: Mapping[str, Any] = field(default_factory=dict)  # of its device, such as `layers`, and `OWN_OPTIONS`
     facts: PayloadFacts | None = field(default=None, compare=False, repr=False)  # None: not read yet
 
     @property
@@ -280,6 +283,11 @@ class Payload:
     def text(self) -> JsonText:
         """The body as JSON; raises `TypeError` or `ValueError` for what is not JSON."""
         return json_text(self.body)
+
+    @property
+    def device_options(self) -> dict[str, Any]:
+        """The options that are for the device."""
+        return {name: value for name, value in self.options.items() if name not in OWN_OPTIONS}
 
     @property
     def variables(self) -> int:

@@ -138,7 +138,7 @@ def test_forms_are_refused_alike_however_large_they_are(broker):
         typed = broker.http.post("/v1/tasks", content=json.dumps({**LARGE, "body": padding}).encode())
         assert typed.status_code == 422
         assert "Content-Type" in typed.json()["message"]
-        key = {**LARGE, "options": {"note": padding}, "key": f"key{len(padding)}"}
+        key = {**LARGE, "options": {"vartype": padding}, "key": f"key{len(padding)}"}
         first, again = broker.post(key).json(), broker.post(key).json()
         assert first["id"] == again["id"]
         assert broker.post({**key, "shots": 2}).status_code == 409

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qloom.aio import run_to_end
-from qloom.answers import calibrated
+from qloom.answers import executed
 from qloom.broker.dispatcher import Dispatcher
 from qloom.broker.port import Session
 from qloom.broker.queue.core import QueueCore
@@ -245,7 +245,9 @@ class JournaledRegistry(TaskRegistry):
                     QuantumEnded(work=work, device=device, state=state, result=kept, calibration=task.calibration),
                     durable=True,
                 )
-                task.result = calibrated(task.result, task.calibration)
+                began_us = task.executing_us
+                device_s = None if began_us is None else (self._clock.now_us() - began_us) / 1e6
+                task.result = executed(task.result, task.calibration, device_s)
             elif state == "cancelled":
                 recorder.record(QuantumEnded(work=work, device=device, state=state))
                 asked.failure = QuantumFailed(f"QPU {device}: the task was cancelled: {reason}", job=asked.work.job)

@@ -6,7 +6,7 @@ import math
 
 from qloom.device import Description, DeviceTarget
 from qloom.errors import PayloadError
-from qloom.model import Payload, PayloadFacts
+from qloom.model import OWN_OPTIONS, Payload, PayloadFacts
 from qloom.payloads.wire import facts_of
 
 BODILESS = ("delay", "command")  # payloads whose body nobody has to read
@@ -105,6 +105,11 @@ def check_frame(description: Description, payload: Payload) -> None:
         raise PayloadError(f"a task cannot take {seconds} seconds")
     if not isinstance(payload.options, dict):
         raise PayloadError(f"options must be a table, not {type(payload.options).__name__}")
+    if description.options is not None:
+        for option in payload.options:
+            if option not in description.options and option not in OWN_OPTIONS:
+                has = f"it has {', '.join(description.options)}" if description.options else "it has none"
+                raise PayloadError(f"{description.name} has no option {option!r}", hint=has)
 
 
 def _check_shots(description: Description, shots: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from qloom.device import Description, Device
 from qloom.devices.disruptions import DeviceFaults, window_from
 from qloom.devices.profiles import load_profile
-from qloom.devices.solvers import require
+from qloom.devices.solvers import OPTIONS, require
 from qloom.devices.technologies import technology
 from qloom.errors import InputError
 from qloom.plugins import Registry
@@ -159,7 +159,9 @@ def make_emulated(config: Mapping[str, Any]) -> Device:
 
     kind = str(config.get("kind", "annealing"))
     default, payloads = EMULATED[kind]
-    description = _description(config, default, qubits=_largest(kind), payloads=payloads, emulated=True)
+    description = _description(
+        config, default, qubits=_largest(kind), payloads=payloads, emulated=True, options=OPTIONS[kind]
+    )
     calibration = config.get("calibration", ())
     if not isinstance(calibration, list | tuple):
         raise InputError(f"device {description.name}: calibration is a list of windows, not {calibration!r}")

@@ -36,6 +36,7 @@ MEANINGS = {
     "compiles": "Whether it makes circuits fit its target; if not, circuits that do not fit are refused.",
     "max_used": "The most qubits or atoms that a circuit or sequence may use, if fewer than `qubits`; 0: no fewer.",
     "can_stop": "Whether a task that executes can be ended; if not, no wait is promised.",
+    "options": "Options of a payload that it knows; others are refused. null: not known, any is passed on.",
     "state": "What the device does now.",
 }
 PARTS = {
@@ -116,7 +117,8 @@ def description_from(view: Mapping[str, Any]) -> Description:
     names = [field.name for field in dataclasses.fields(Description)]
     values = {name: view[name] for name in names if name in view}
     target = target_from(values["target"]) if values.get("target") else None
-    return Description(**{**values, "payloads": tuple(values["payloads"]), "target": target})
+    options = tuple(values["options"]) if values.get("options") is not None else None
+    return Description(**{**values, "payloads": tuple(values["payloads"]), "target": target, "options": options})
 
 
 def target_from(values: Mapping[str, Any]) -> DeviceTarget:

@@ -12,11 +12,15 @@ candidates runs under every strategy.
 from __future__ import annotations
 
 from qloom.broker.port import BrokerPort
-from qloom.device import DeviceTarget
+from qloom.device import Description
 from qloom.errors import PayloadError
 from qloom.model import Payload, QuantumWork
 
-NO_GATES = "OPENQASM 3.0; qubit q; bit c; c = measure q;"  # a circuit that every device takes that takes circuits
+# by kind, what every device takes that takes payloads of this kind
+SMALLEST = {
+    "openqasm3": "OPENQASM 3.0; qubit q; bit c; c = measure q;",
+    "qubo": {"linear": [[0, 0.0]], "quadratic": [], "offset": 0.0},
+}
 
 
 class DeviceWish:
@@ -51,13 +55,12 @@ class DeviceWish:
         except PayloadError:  # whoever sent it is answered so; the hold is for those that come
             return self._broker.choose()
 
-    def target(self, device: str | None) -> DeviceTarget | None:
-        """What the device that circuits go to is made of; None if it compiles them itself or does not say."""
+    def describe(self, kind: str, device: str | None) -> Description | None:
+        """The device that payloads of this kind go to, chosen now if none is named; None if no device takes them."""
         try:
-            description = self._broker.describe(self._broker.choose(Payload("openqasm3", NO_GATES, device=device)))
-        except PayloadError:  # then whoever sends a circuit is answered so
+            return self._broker.describe(self._broker.choose(Payload(kind, SMALLEST[kind], device=device)))
+        except PayloadError:  # then whoever sends one is answered so
             return None
-        return None if description.compiles else description.target
 
     def can_do_without(self, device: str) -> bool:
         """Whether a hold of this device is of no use now: it is away and no call needs it."""

@@ -15,16 +15,16 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from qloom.aio import TaskScope, report_failure, run_to_end
-from qloom.device import DeviceTarget
+from qloom.device import Description
 from qloom.errors import InputError, JobError
 from qloom.job.calls import CallOrder
 from qloom.job.cluster import JobCluster
 from qloom.job.computing import ProgramTime
 from qloom.job.failures import not_a_task
-from qloom.job.objects import QiskitObjects
+from qloom.job.objects import JobObjects
 from qloom.job.phases import PhaseRunner
 from qloom.job.qpu import JobQpu, QuantumBlock
 from qloom.job.reports import ProgressReports, save_plot
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import numpy
 
 
-class Job:
+class Job(JobObjects):
     """One run of a program. Calls start at once; await them now or later."""
 
     def __init__(
@@ -88,6 +88,11 @@ class Job:
     def in_real_time(self) -> bool:
         """Whether time passes while the program computes."""
         return self._clock.real_time
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes the job may hold."""
+        return self._strategy.nodes
 
     # What a program calls
 
@@ -162,21 +167,16 @@ class Job:
         """Write data once that many tasks use; pass what is returned as an argument in its place."""
         return share(value, self._shared_directory)
 
-    def qiskit_sampler(self, device: str | None = None, **options: Any) -> Any:
-        """A Qiskit `BaseSamplerV2` whose pubs are quantum calls of this job: `await sampler.run(pubs)`."""
-        return QiskitObjects(self.quantum, self.device_target, self.seed).sampler(device, options)
+    def describe_device(self, kind: str, device: str | None = None) -> Description | None:
+        """See `JobObjects.describe_device`."""
+        return self._cluster.wish.describe(kind, device)
 
-    def qiskit_estimator(self, device: str | None = None, **options: Any) -> Any:
-        """A Qiskit `BaseEstimatorV2` of this job: `await estimator.run(pubs)`."""
-        return QiskitObjects(self.quantum, self.device_target, self.seed).estimator(device, options)
+    def open_futures(self) -> NoReturn:
+        """See `JobObjects.open_futures`: futures are for programs that wait."""
+        raise NotImplementedError
 
-    def qiskit_backend(self, device: str | None = None, **options: Any) -> Any:
-        """A Qiskit `BackendV2` of this job: `await backend.run(circuits)`."""
-        return QiskitObjects(self.quantum, self.device_target, self.seed).backend(device, options)
-
-    def device_target(self, device: str | None = None) -> DeviceTarget | None:
-        """What the device that circuits go to is made of; None if it compiles them itself or does not say."""
-        return self._cluster.wish.target(device)
+    def _begin_quantum(self, payload: Any, **options: Any) -> asyncio.Task[Any]:
+        return self.quantum(payload, **options)
 
     def spend(self, seconds: float) -> asyncio.Task[None]:
         """In virtual time, let the time pass that the program itself computes for; elsewhere that is measured."""

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from qloom.aio import TaskScope, gather_or_cancel, outcome_of
-from qloom.answers import calibrated
+from qloom.answers import executed
 from qloom.errors import QuantumFailed
 from qloom.job.calls import CallOrder
 from qloom.job.cluster import JobCluster
@@ -176,7 +176,11 @@ class PhaseRunner:
             yield
 
     def _recall(self, work: str) -> Any:
-        return calibrated(self._results.load(self._memory.results[work]), self._memory.calibrations.get(work))
+        result = self._results.load(self._memory.results[work])
+        if work in self._memory.task_names:
+            return result
+        took_us = self._memory.durations_us.get(work)
+        return executed(result, self._memory.calibrations.get(work), None if took_us is None else took_us / 1e6)
 
     async def _ready(self) -> None:
         """Before anything runs: the replayed part must match, and the strategy must have begun."""

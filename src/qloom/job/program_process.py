@@ -23,8 +23,8 @@ from typing import Any
 import cloudpickle
 
 from qloom.errors import JobError
+from qloom.job.call_server import CallServer
 from qloom.job.job import Job
-from qloom.job.sync import CallServer
 from qloom.shared import Shared
 from qloom.worker import HEADER, die_with_parent
 

@@ -1,29 +1,31 @@
 """A job as a synchronous program sees it: the calls of `Job`, without `await`.
 
-`SyncJob` makes requests and `CallServer` answers them with a `Job`. Between the two is a function that asks and
-waits: a switch of greenlets or another thread (`greenlets.py`), or a pipe to another process
-(`program_process.py`).
+`SyncJob` makes requests, and a `CallServer` answers them with a `Job`. Between the two is a function that asks and
+waits: a switch of greenlets or another thread (`greenlets.py`), or a pipe to another process (`program_process.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy
 
-from qloom.device import DeviceTarget
+from qloom.device import Description
 from qloom.errors import InputError
+from qloom.interop.futures import CURRENT, OpenFutures
+from qloom.job.call_server import CallServer
 from qloom.job.greenlets import AskingThread, require_sync, run_sync, runs_sync, wait
 from qloom.job.guard import refuse_waits
 from qloom.job.job import Job
-from qloom.job.objects import QiskitObjects
+from qloom.job.objects import JobObjects
 from qloom.job.randomness import ProgramRandomness, generator
 from qloom.job.reports import save_plot
 from qloom.model import Task
@@ -63,6 +65,9 @@ def _face_of(job: Job, ask: Ask) -> SyncJob:
 
 def call_program(function: Callable[..., Any], job: SyncJob, parameters: dict[str, Any]) -> Any:
     """Call a synchronous program; refuse one that is asynchronous in disguise."""
+    CURRENT.set(job.open_futures())
+    if "joblib" in sys.modules:
+        importlib.import_module("qloom.interop.joblib")
     result = function(job, **parameters)
     if inspect.iscoroutine(result):
         result.close()
@@ -70,6 +75,7 @@ def call_program(function: Callable[..., Any], job: SyncJob, parameters: dict[st
         raise InputError(
             f"{name} is synchronous but returned a coroutine", hint=f"write `async def {name}(job, ...)`"
         )
+    job.close_objects()
     return result
 
 
@@ -103,8 +109,39 @@ class Handle:
             self._ask("cancel", self._number)
 
 
-class SyncJob:
+class NumberedCalls:
+    """Classical calls of a synchronous program, by number: what its executors use."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    @cached_property
+    def nodes(self) -> int:
+        """How many nodes the job may hold."""
+        return int(self._ask("nodes"))
+
+    def start(self, task: Task) -> int:
+        """Start a task."""
+        return int(self._ask("classical", (task,)))
+
+    def wait_any(self, calls: Sequence[int], timeout_s: float | None) -> tuple[list[int], float]:
+        """Wait until one of the calls has ended; returns those that have, and how long it took by the job's clock."""
+        ended: tuple[list[int], float] = self._ask("wait_any", calls, timeout_s)
+        return ended
+
+    def result(self, number: int) -> Any:
+        """The result of a call, or what it raised."""
+        return self._ask("result", number)
+
+    def cancel(self, number: int) -> None:
+        """End a call."""
+        self._ask("cancel", number)
+
+
+class SyncJob(JobObjects):
     """One run of a synchronous program: `def program(job, ...)`."""
+
+    waits = True
 
     def __init__(self, ask: Ask, name: str, seed: int, output_dir: Path | None) -> None:
         self._ask = ask
@@ -134,10 +171,21 @@ class SyncJob:
         """Send a payload to a QPU; `.result()` waits for its answer."""
         return Handle(self._ask, self._ask("quantum", payload, options))
 
-    def device_target(self, device: str | None = None) -> DeviceTarget | None:
-        """What the device that circuits go to is made of; None if it compiles them itself or does not say."""
-        target: DeviceTarget | None = self._ask("device_target", device)
-        return target
+    def open_futures(self) -> OpenFutures:
+        """See `JobObjects.open_futures`."""
+        return self._futures
+
+    @cached_property
+    def _futures(self) -> OpenFutures:
+        return OpenFutures(NumberedCalls(self._ask))
+
+    def _begin_quantum(self, payload: Any, **options: Any) -> Handle:
+        return self.start_quantum(payload, **options)
+
+    def describe_device(self, kind: str, device: str | None = None) -> Description | None:
+        """See `JobObjects.describe_device`."""
+        found: Description | None = self._ask("describe_device", kind, device)
+        return found
 
     def expect_quantum(self, payload: Any = None, *, device: str | None = None) -> None:
         """Declare what the next quantum call will send, or where; see `Job.expect_quantum`."""
@@ -173,99 +221,3 @@ class SyncJob:
     def save_plot(self, figure: Any, name: str = "plot.png") -> Path | None:
         """Save a figure of Matplotlib among the files of the job; returns where, or None in virtual time."""
         return save_plot(self.output_dir, figure, name)
-
-    def qiskit_sampler(self, device: str | None = None, **options: Any) -> Any:
-        """A Qiskit `BaseSamplerV2` whose pubs are quantum calls of this job; options: `default_shots`."""
-        return self._qiskit.sampler(device, options)
-
-    def qiskit_estimator(self, device: str | None = None, **options: Any) -> Any:
-        """A Qiskit `BaseEstimatorV2` of this job; options: `default_precision` or `default_shots`."""
-        return self._qiskit.estimator(device, options)
-
-    def qiskit_backend(self, device: str | None = None, **options: Any) -> Any:
-        """A Qiskit `BackendV2` of this job; options: `default_shots`."""
-        return self._qiskit.backend(device, options)
-
-    @property
-    def _qiskit(self) -> QiskitObjects:
-        return QiskitObjects(self.start_quantum, self.device_target, self.seed)
-
-
-class CallServer:
-    """Answers the requests of one `SyncJob`, and keeps the calls that it has started."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-        self._calls: dict[int, asyncio.Task[Any]] = {}  # those whose handle was not asked for its result
-        self._started = 0
-        self._blocks: list[AbstractAsyncContextManager[None]] = []
-        self.shared: dict[str, Shared] = {}  # by digest
-
-    async def answer(self, request: str, *arguments: Any) -> Any:
-        """Do what a request says; raises what the call raised."""
-        if not self._job.in_real_time:
-            return await self._answer(request, *arguments)
-        self._job.program_time.stop()
-        try:
-            return await self._answer(request, *arguments)
-        finally:
-            self._job.program_time.start()
-
-    async def _answer(self, request: str, *arguments: Any) -> Any:
-        match request, *arguments:
-            case "classical", tasks:
-                return self._start(self._job.classical(*tasks))
-            case "quantum", payload, options:
-                return self._start(self._job.quantum(payload, **options))
-            case "device_target", device:
-                return self._job.device_target(device)
-            case "expect_quantum", payload, device:
-                self._job.expect_quantum(payload, device=device)
-            case "run", *started:  # one request, and nobody has a handle
-                return await self._calls.pop(await self._answer(*started))
-            case "result", number:
-                call = self._calls[number]
-                try:
-                    await self._job.before_result(call)
-                    return await call
-                finally:
-                    if call.done():  # a loop of many calls leaves none behind
-                        self._calls.pop(number, None)
-            case "done", number:
-                return self._calls[number].done()
-            case "cancel", number:
-                self._calls[number].cancel()
-            case ["enter_block"]:
-                self._blocks.append(self._job.quantum_block())
-                await self._blocks[-1].__aenter__()
-            case "leave_block", failed:
-                await self._leave_block(failed)
-            case "speculate", tasks:
-                self._job.speculate(*tasks)
-            case "progress", done, of, note:
-                self._job.progress(done, of, note)
-            case "spend", seconds:
-                await self._job.spend(seconds)
-            case "share", value:
-                shared = self._job.share(value)
-                return self.shared.setdefault(shared.digest, shared)
-        return None
-
-    async def _leave_block(self, failed: bool) -> None:
-        block = self._blocks.pop()
-        if not failed:
-            await block.__aexit__(None, None, None)
-            return
-        try:
-            await block.__aexit__(ProgramLeft, ProgramLeft(), None)
-        except ProgramLeft:
-            pass  # the program raises its own error
-
-    def _start(self, call: asyncio.Task[Any]) -> int:
-        self._started += 1
-        self._calls[self._started] = call
-        return self._started
-
-
-class ProgramLeft(Exception):
-    """A program has left a block because of an error of its own."""

@@ -5,11 +5,13 @@ A task or payload is found again in the journal by this name, so that overlappin
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import enum
 import functools
 import hashlib
 import pathlib
+import threading
 import types
 from asyncio import Future
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,8 +82,10 @@ def call_key(kind: str, works: Sequence[Work | QuantumWork]) -> str:
 
 
 def payload_key(payload: Payload) -> str:
-    """What a payload is: its problem and the number of shots."""
-    return digest("quantum", payload.kind, payload.body, payload.shots, payload.seconds, payload.device)
+    """What a payload is: its problem, the number of shots and the options of its device."""
+    options = payload.device_options
+    content = (payload.kind, payload.body, payload.shots, payload.seconds, payload.device)
+    return digest("quantum", *content, options) if options else digest("quantum", *content)
 
 
 # Plain data as one text. It is what `_feed` gives the hash, only quicker: most tasks have no other arguments.
@@ -203,10 +207,27 @@ def _code(code: types.CodeType) -> tuple[Any, ...]:
     return (code.co_code, constants, list(code.co_names))
 
 
+_above = threading.local()  # the objects whose parts are being fed, outermost first
+
+
+_ignored: tuple[str, ...] = ()  # packages
+
+
+def ignore_content(package: str) -> None:
+    """Know objects of a package by their type alone: they are different in every run, and change no result."""
+    global _ignored
+    if package not in _ignored:
+        _ignored += (package,)
+
+
 def _feed_object(update: Any, value: Any) -> None:
     """Any other object: what pickle would keep of it, part by part, so that sets and shared parts do not matter."""
+    if type(value).__module__.startswith(_ignored):
+        _feed(update, ("ignored", type(value).__qualname__))
+        return
     try:
-        reduced = value.__reduce_ex__(4)
+        reducer = copyreg.dispatch_table.get(type(value))
+        reduced = value.__reduce_ex__(4) if reducer is None else reducer(value)
     except Exception as error:
         raise InputError(
             f"a value of type {type(value).__name__} can neither be kept nor sent to a worker: {error}",
@@ -217,4 +238,12 @@ def _feed_object(update: Any, value: Any) -> None:
         return
     make, arguments, *rest = reduced
     parts = [list(part) if isinstance(part, Iterator) else part for part in rest]
-    _feed(update, ("object", make, arguments, parts))
+    above = _above.__dict__.setdefault("objects", [])
+    if id(value) in above:  # an object may lead back to one that it is a part of
+        _feed(update, ("above", above.index(id(value))))
+        return
+    above.append(id(value))
+    try:
+        _feed(update, ("object", make, arguments, parts))
+    finally:
+        above.pop()

@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from qloom.answers import Answer, AtomCounts, Counts, Sample, Samples, calibrated
+from qloom.answers import Answer, AtomCounts, Counts, Sample, Samples, executed
 from qloom.errors import ResultLost
 from qloom.journal.content import digest
 from qloom.private import read_private
@@ -96,7 +96,7 @@ def decode_plain(encoded: Any) -> Any:
         case "a":
             return AtomCounts(content[0], tuple(content[1]), content[2])
         case "m":
-            return calibrated(decode_plain(content[0]), content[1])
+            return executed(decode_plain(content[0]), content[1])
         case _:
             return {key: decode_plain(item) for key, item in content.items()}
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 import pickle
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from qloom.devices.answers import Answers, SolverProcesses, request_of
 from qloom.devices.child import ChildDied
 from qloom.devices.emulated import EmulatedDevice
 from qloom.devices.profiles import load_profile
-from qloom.devices.solvers import SOLVERS
+from qloom.devices.solvers import OPTIONS, SOLVERS
 from qloom.devices.technologies import technology
 from qloom.errors import QuantumFailed
 from qloom.model import CommandResult, Payload, Sample, Task, TaskFunction, json_text
@@ -54,6 +54,7 @@ def emulate(qpu: Qpu, clock: Clock, answers: Answers) -> EmulatedDevice:
         qpu.lanes,
         max_shots=ANY_SIZE,
         max_used=qpu.qubits or scale.most_used,
+        options=_options(scale.payloads),
     )
     return EmulatedDevice(description, answers, clock, outages_s=qpu.away_s, windows=qpu.calibration)
 
@@ -68,7 +69,12 @@ def _as_profile(qpu: Qpu) -> Description:
         lanes=qpu.lanes,
         qubits=qpu.qubits or machine.qubits,
         max_used=min(scale.most_used or machine.qubits, qpu.qubits or machine.qubits),
+        options=_options(machine.payloads),
     )
+
+
+def _options(kinds: Sequence[str]) -> tuple[str, ...]:
+    return tuple(option for kind in kinds if kind in SOLVERS for option in OPTIONS[SOLVERS[kind]])
 
 
 class WorkerAnswers:

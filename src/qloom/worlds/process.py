@@ -251,9 +251,12 @@ def _content(answer: bytes) -> Ran:
 
 def _pickle(value: Any) -> bytes:
     try:
-        return pickle.dumps(value, protocol=5)
+        data = pickle.dumps(value, protocol=5)
     except Exception:
         return bytes(cloudpickle.dumps(value))
+    if b"__main__" in data:  # a worker has another main module: what is of this one goes by value
+        return bytes(cloudpickle.dumps(value))
+    return data
 
 
 _pickle_named = functools.lru_cache(maxsize=256)(_pickle)

@@ -213,6 +213,12 @@ def slurm_job_around() -> str | None:
     return number if number.isdigit() else None
 
 
+def executed_s(view: View) -> float | None:
+    """Seconds that a task was on its device, once it is over; None if that is not known."""
+    began_us, ended_us = view.get("executing_us"), view.get("ended_us")
+    return None if began_us is None or ended_us is None else (ended_us - began_us) / 1e6
+
+
 def _result(view: View) -> Any:
     if view["state"] != "done":
         why = f": {view['reason']}" if view["reason"] else ""
@@ -223,6 +229,7 @@ def _result(view: View) -> Any:
 def _form(payload: Payload | View) -> View:
     if not isinstance(payload, Payload):
         return payload
+    seed = {"seed": payload.options["seed"]} if "seed" in payload.options else {}
     return {
         "kind": payload.kind,
         "body": payload.body,
@@ -230,4 +237,5 @@ def _form(payload: Payload | View) -> View:
         "seconds": payload.seconds,
         "device": payload.device,
         "name": payload.name,
+        "options": {**payload.device_options, **seed},
     }

@@ -16,8 +16,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from qloom.aio import TaskScope, run_to_end
-from qloom.answers import calibrated
-from qloom.broker.client.client import BrokerClient, View
+from qloom.answers import executed
+from qloom.broker.client.client import BrokerClient, View, executed_s
 from qloom.broker.port import Session
 from qloom.device import Description
 from qloom.devices.check import check_payload
@@ -232,13 +232,10 @@ class RemoteBroker:
         except asyncio.CancelledError:
             recorder.record(QuantumEnded(work=work.id, device=device, state="cancelled"))
             raise
-        kept = recorder.keep(result)
         calibration = view.get("calibration")  # an older broker does not say
-        recorder.record(
-            QuantumEnded(work=work.id, device=device, state="done", result=kept, calibration=calibration),
-            durable=True,
-        )
-        return calibrated(result, calibration)
+        done: Any = {"state": "done", "result": recorder.keep(result), "calibration": calibration}
+        recorder.record(QuantumEnded(work=work.id, device=device, **done), durable=True)
+        return executed(result, calibration, executed_s(view))
 
     async def _cancel(self, submitting: asyncio.Future[View]) -> None:
         await self._client.cancel((await submitting)["id"])
@@ -275,6 +272,7 @@ def _form(work: QuantumWork, device: View) -> View:
         json.dumps(body, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise PayloadError(f"only JSON passes through a broker: {error}", job=work.job) from None
+    form["options"] = payload.device_options
     if device["emulated"]:  # the same seed gives the same answer in any world
-        form |= {"seconds": payload.seconds, "options": {"seed": work.seed}}
+        form |= {"seconds": payload.seconds, "options": {**payload.device_options, "seed": work.seed}}
     return form

@@ -18,6 +18,14 @@ NEEDS: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
+# options of a payload that a solver knows
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "annealing": ("num_sweeps", "beta_range"),
+    "exact": ("time_limit_s",),
+    "aer": (),
+    "qaoa": ("layers",),
+    "pulser": (),
+}
 SOLVERS = {"qubo": "annealing", "openqasm3": "aer", "pulser": "pulser"}  # for a payload that may run on any
 
 

@@ -23,7 +23,8 @@ from qloom.interop.qiskit.compiling import Compiler, Prepared
 from qloom.interop.qiskit.jobs import overall_status
 from qloom.interop.qiskit.pubs import ParametrisedCircuit, require_measurement, whole_shots
 from qloom.interop.qiskit.sampler import DEFAULT_SHOTS
-from qloom.interop.qiskit.transport import BrokerTransport, CircuitTransport, StartedTask
+from qloom.interop.qiskit.transport import CircuitTransport, broker_circuits
+from qloom.interop.transport import StartedTask
 from qloom.version import __version__
 
 ANY_SIZE = 1000  # qubits of a device that does not say how many it has: Qiskit wants a number
@@ -45,7 +46,7 @@ class QloomBackendV2(BackendV2):  # type: ignore[misc, unused-ignore]
         **options: Any,
     ) -> None:
         super().__init__(name=device or "qpu", backend_version=__version__, shots=whole_shots(default_shots))
-        self._transport = transport or BrokerTransport(device, client, **options)
+        self._transport = transport or broker_circuits(device, client, **options)
         compiler = Compiler(self._transport)
         self._any_circuit = _any_circuit()
         self._circuits = Prepared(lambda circuit: ParametrisedCircuit(compiler.fit(circuit).circuit, circuit))

@@ -20,7 +20,7 @@ from qloom.interop.qiskit.compiling import Compiler, Prepared
 from qloom.interop.qiskit.expectation import Basis, Measurements, basis_change, measured
 from qloom.interop.qiskit.jobs import PreparedPub, QloomJob
 from qloom.interop.qiskit.pubs import ParametrisedCircuit, Values, read_pubs, values_of, whole_shots
-from qloom.interop.qiskit.transport import BrokerTransport, CircuitTransport
+from qloom.interop.qiskit.transport import CircuitTransport, broker_circuits
 from qloom.payloads.circuits import CircuitRows
 
 DEFAULT_PRECISION = 1 / 64  # 4,096 shots, as Qiskit's BackendEstimatorV2 has it
@@ -46,7 +46,7 @@ class QloomEstimatorV2(BaseEstimatorV2):  # type: ignore[misc, unused-ignore]
     ) -> None:
         self._precision = _positive(default_precision, "default_precision")
         self._shots = None if default_shots is None else whole_shots(default_shots)
-        self._transport = transport or BrokerTransport(device, client, **options)
+        self._transport = transport or broker_circuits(device, client, **options)
         compiler = Compiler(self._transport)
         self._measurable = Prepared(lambda circuit: _MeasurableCircuit(circuit, compiler))
 

@@ -10,7 +10,8 @@ from qiskit.primitives import BasePrimitiveJob, PrimitiveResult  # type: ignore[
 from qiskit.providers import JobStatus  # type: ignore[import, unused-ignore]
 
 from qloom.answers import Counts
-from qloom.interop.qiskit.transport import CircuitTransport, StartedTask
+from qloom.interop.qiskit.transport import CircuitTransport
+from qloom.interop.transport import StartedTask
 from qloom.payloads.circuits import CircuitRows
 
 

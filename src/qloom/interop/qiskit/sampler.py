@@ -18,7 +18,7 @@ from qloom.interop.qiskit.bits import by_registers, check_counts
 from qloom.interop.qiskit.compiling import Compiler, Prepared
 from qloom.interop.qiskit.jobs import PreparedPub, QloomJob
 from qloom.interop.qiskit.pubs import ParametrisedCircuit, read_pubs, require_measurement, values_of, whole_shots
-from qloom.interop.qiskit.transport import BrokerTransport, CircuitTransport
+from qloom.interop.qiskit.transport import CircuitTransport, broker_circuits
 
 DEFAULT_SHOTS = 1024  # as Qiskit's own samplers have it
 
@@ -40,7 +40,7 @@ class QloomSamplerV2(BaseSamplerV2):  # type: ignore[misc, unused-ignore]
         **options: Any,
     ) -> None:
         self._shots = whole_shots(default_shots)
-        self._transport = transport or BrokerTransport(device, client, **options)
+        self._transport = transport or broker_circuits(device, client, **options)
         compiler = Compiler(self._transport)
         self._circuits = Prepared(lambda circuit: ParametrisedCircuit(compiler.fit(circuit).circuit, circuit))
 
