@@ -14,6 +14,7 @@ from qloom.testing.contracts import (
     check_candidate,
     check_failure,
     check_program,
+    check_quantum_failure,
     check_refusals,
     check_resume,
     check_resume_of_a_finished_run,
@@ -72,6 +73,12 @@ def test_a_candidate_runs_classically_while_the_device_is_down(world, strategy):
 @every_strategy
 def test_a_failing_task_is_named_and_the_rest_is_released(world, strategy):
     check_failure(world, strategy)
+
+
+@every_world
+@every_strategy
+def test_a_program_may_go_on_after_a_failed_quantum_task(world, strategy):
+    check_quantum_failure(world, strategy)
 
 
 @every_world

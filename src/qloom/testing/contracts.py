@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import qloom
-from qloom.errors import InputError, NeedError, PayloadError, TaskFailed
+from qloom.errors import InputError, NeedError, PayloadError, QuantumFailed, TaskFailed
 from qloom.journal.event import Event
 from qloom.journal.events import CandidateChosen, QuantumEnded, TaskEnded
 from qloom.journal.file import FILE_NAME, read_events
@@ -82,6 +82,17 @@ def check_failure(world: str, strategy: str) -> None:
     _require(error.job == "j1", f"the job is {error.job}")
     _require_all_released(outcome.events)
     _require(len(_done(outcome.events)) <= 2, "the long tasks were waited for")
+
+
+def check_quantum_failure(world: str, strategy: str) -> None:
+    """A program may go on after a quantum task has failed; one that does not ends with it, and all is released."""
+    outcome = run(programs.quantum_fails, world, strategy, in_memory=True)
+    (error,) = outcome.errors
+    _require(isinstance(error, QuantumFailed), f"{type(error).__name__} is not QuantumFailed")
+    _require(error.job == "j1", f"the job is {error.job}")
+    tasks = [event for event in outcome.events if isinstance(event, TaskEnded) and event.state == "done"]
+    _require(len(tasks) == 4, f"the program did not go on: {len(tasks)} of 4 tasks ran")
+    _require_all_released(outcome.events)
 
 
 def check_refusals(world: str, strategy: str = "offload") -> None:
@@ -187,6 +198,11 @@ class StrategyContract:
         with registered(STRATEGIES, self.strategy) as name:
             check_failure(self.world, name)
 
+    def test_a_program_may_go_on_after_a_failed_quantum_task(self) -> None:
+        """See `check_quantum_failure`."""
+        with registered(STRATEGIES, self.strategy) as name:
+            check_quantum_failure(self.world, name)
+
     def test_nobody_waits_for_ever(self) -> None:
         """See `check_liveness`."""
         with registered(STRATEGIES, self.strategy) as name:
@@ -225,6 +241,11 @@ class WorldContract:
         """See `check_failure`."""
         with registered(WORLDS, self.world) as name:
             check_failure(name, strategy)
+
+    def test_a_program_may_go_on_after_a_failed_quantum_task(self, strategy: str) -> None:
+        """See `check_quantum_failure`."""
+        with registered(WORLDS, self.world) as name:
+            check_quantum_failure(name, strategy)
 
     def test_what_no_world_can_do_is_refused(self) -> None:
         """See `check_refusals`."""

@@ -12,6 +12,8 @@ from typing import Any
 
 import qloom
 from qloom import delay, task
+from qloom.errors import QuantumFailed
+from qloom.model import JsonText
 
 ContractProgram = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -120,6 +122,29 @@ async def fails_late(job: qloom.Job, log: str = "") -> None:
     answer = job.quantum(delay(60.0))
     await job.classical(square(2, 0.05, log), fails("no luck"), square(3, 60.0, log))
     await answer
+
+
+async def quantum_fails(job: qloom.Job, log: str = "") -> None:
+    """A quantum task fails, beside another one and in a block; the program goes on. The last one ends it."""
+    await job.classical(square(1, 0.02, log))
+    beside = job.quantum(delay(0.05))
+    try:
+        await job.quantum(_unreadable(0.03))
+    except QuantumFailed:
+        await beside
+    await job.classical(square(2, 0.02, log))
+    try:
+        async with job.quantum_block():
+            await job.classical(square(3, 0.02, log))
+            await job.quantum(_unreadable(0.02))
+    except QuantumFailed:
+        await job.classical(square(4, 0.02, log))
+    await job.quantum(_unreadable(0.01))
+
+
+def _unreadable(seconds: float) -> qloom.Payload:
+    """A task that takes its time on a device and then fails, since its answer is no JSON."""
+    return qloom.Payload("delay", JsonText("{"), seconds=seconds, name="unreadable")
 
 
 async def no_qubo(job: qloom.Job, log: str = "") -> None:
