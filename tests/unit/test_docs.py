@@ -13,6 +13,7 @@ In a page, one after the other, in a directory of its own:
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.util
 import io
@@ -284,6 +285,41 @@ def test_every_folder_of_tests_is_listed():
     contributing = (ROOT / "CONTRIBUTING.md").read_text()
     folders = sorted({path.relative_to(ROOT / "tests").parts[0] for path in (ROOT / "tests").glob("*/**/test_*.py")})
     assert [folder for folder in folders if f"| `tests/{folder}` |" not in contributing] == []
+
+
+def names_in(file: Path) -> set[str]:
+    """What a module defines, at whatever depth: functions, classes, constants, `Class.method`, `Class.attribute`."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        for inner in node.body if isinstance(node, ast.ClassDef) else ():
+            named = getattr(inner, "name", None) or getattr(getattr(inner, "target", None), "id", None)
+            found.add(f"{node.name}.{named}")
+    return found
+
+
+def test_what_the_architecture_names_is_there():
+    """Files, `file.py: name`, "`file.py`, `name`", "`name` (`file.py`" and classes with their methods."""
+    text = FENCE.sub("", (ROOT / "docs/architecture.md").read_text())
+    files = {
+        str(file.relative_to(ROOT)): file for folder in ("src", "tests") for file in (ROOT / folder).rglob("*.py")
+    }
+    everywhere = {name for file in files.values() for name in names_in(file)}
+
+    def named(path: str) -> set[str]:
+        """The names in all files that a path, perhaps without its folders, may stand for."""
+        meant = [file for name, file in files.items() if f"/{name}".endswith(f"/{path}")]
+        return set().union(*(names_in(file) for file in meant), {""}) if meant else set()
+
+    wrong = [path for path in re.findall(r"`([\w/]+\.py)[`:]", text) if not named(path)]
+    pairs = re.findall(r"`([\w/]+\.py): ([\w.]+)`", text) + re.findall(r"`([\w/]+\.py)`,\s`([\w.]+)[`(]", text)
+    pairs += [(path, name) for name, path in re.findall(r"`([\w.]+)`\s\(`([\w/]+\.py)`", text)]
+    wrong += [f"{path}: {name}" for path, name in pairs if not name.endswith(".py") and name not in named(path)]
+    wrong += [name for name in re.findall(r"`([A-Z]\w+\.\w+)[`(]", text) if name not in everywhere]
+    assert not wrong, ", ".join(wrong)
 
 
 def test_dependencies_are_explained():
