@@ -13,7 +13,6 @@ import functools
 import math
 import threading
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from typing import Any, NoReturn, Protocol
 
 from qloom.errors import InputError
@@ -86,11 +85,6 @@ class OpenFutures:
                 future.set_exception(value)
             else:
                 future.set_result(value)
-
-
-CURRENT: ContextVar[OpenFutures | None] = ContextVar(
-    "futures of the synchronous program that runs here", default=None
-)
 
 
 class JobFuture(concurrent.futures.Future[Any]):

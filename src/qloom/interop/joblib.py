@@ -14,7 +14,8 @@ import joblib
 from joblib.parallel import ParallelBackendBase, SequentialBackend
 
 from qloom.errors import InputError
-from qloom.interop.futures import CURRENT, JobExecutor, JobFuture, OpenFutures
+from qloom.interop.futures import JobExecutor, JobFuture, OpenFutures
+from qloom.interop.transport import CURRENT_PROGRAM
 from qloom.journal.content import ignore_content
 
 
@@ -27,7 +28,8 @@ class JoblibBackend(ParallelBackendBase):  # type: ignore[misc, unused-ignore]
 
     def __init__(self, futures: OpenFutures | None = None, nesting_level: int | None = None, **needs: Any) -> None:
         super().__init__(nesting_level=nesting_level, inner_max_num_threads=needs.pop("inner_max_num_threads", None))
-        futures = futures or CURRENT.get()
+        if futures is None and (program := CURRENT_PROGRAM.get()) is not None:
+            futures = program.open_futures()
         if futures is None:
             raise InputError(
                 "the joblib backend of qloom works in a synchronous program only", hint="use it in def program(job)"

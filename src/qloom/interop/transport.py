@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Generator
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +21,7 @@ from qloom.payloads.adapt import program_answer, wire_body
 
 if TYPE_CHECKING:
     from qloom.broker.client.sync import SyncBrokerClient
+    from qloom.interop.futures import OpenFutures
 
 FINAL = ("done", "failed", "cancelled", "expired")
 
@@ -59,6 +61,21 @@ class PayloadTransport(Protocol):
 
     def close(self) -> None:
         """Let go of what the transport has opened."""
+
+
+class RunningProgram(Protocol):
+    """A synchronous program that runs now: what objects that nobody hands a job go through."""
+
+    def payload_transport(self, device: str | None = None) -> PayloadTransport:
+        """The quantum calls of its job."""
+
+    def open_futures(self) -> OpenFutures:
+        """The futures of its job."""
+
+
+CURRENT_PROGRAM: ContextVar[RunningProgram | None] = ContextVar(
+    "the synchronous program that runs here", default=None
+)
 
 
 # Through a job

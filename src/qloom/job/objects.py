@@ -68,9 +68,9 @@ class JobObjects(ABC):
 
         chosen = self.describe_device("qubo", device)
         if chosen is not None and has_graph(chosen):
-            sampler: QloomSampler = QloomStructuredSampler(transport=self._transport(chosen.name))
+            sampler: QloomSampler = QloomStructuredSampler(transport=self.payload_transport(chosen.name))
         else:
-            sampler = QloomSampler(transport=self._transport(device))
+            sampler = QloomSampler(transport=self.payload_transport(device))
         self._handed_out.append(sampler)
         return sampler
 
@@ -82,6 +82,14 @@ class JobObjects(ABC):
         """Wait for what the program returns and has not looked at yet."""
         for each in self._handed_out:
             each.close()
+
+    def pennylane_device(self, wires: Any = None, device: str | None = None) -> Any:
+        """A PennyLane device of this job; shots are those of a QNode: `qml.set_shots(qnode, 1000)`."""
+        self._require_waits("a PennyLane device", "job.quantum(...)")
+        _require("pennylane", "pennylane")
+        from qloom.interop.pennylane import QloomDevice
+
+        return QloomDevice(wires, transport=self._circuits(device))
 
     def executor(self, **needs: Any) -> Any:
         """A `concurrent.futures.Executor` on the nodes of this job; `needs` are those of each task."""
@@ -102,7 +110,8 @@ class JobObjects(ABC):
     def open_futures(self) -> OpenFutures:
         """The futures of this job that have not ended."""
 
-    def _transport(self, device: str | None) -> JobTransport:
+    def payload_transport(self, device: str | None = None) -> JobTransport:
+        """The way of payloads through this job, for objects of other libraries."""
         from qloom.interop.transport import JobTransport
 
         return JobTransport(self._begin_quantum, self.describe_device, device, self.seed)
@@ -110,7 +119,7 @@ class JobObjects(ABC):
     def _circuits(self, device: str | None) -> Any:
         from qloom.interop.qiskit.transport import CircuitTasks
 
-        return CircuitTasks(self._transport(device))
+        return CircuitTasks(self.payload_transport(device))
 
     def _require_waits(self, what: str, instead: str) -> None:
         if not self.waits:

@@ -20,7 +20,8 @@ import numpy
 
 from qloom.device import Description
 from qloom.errors import InputError
-from qloom.interop.futures import CURRENT, OpenFutures
+from qloom.interop.futures import OpenFutures
+from qloom.interop.transport import CURRENT_PROGRAM
 from qloom.job.call_server import CallServer
 from qloom.job.greenlets import AskingThread, require_sync, run_sync, runs_sync, wait
 from qloom.job.guard import refuse_waits
@@ -65,7 +66,7 @@ def _face_of(job: Job, ask: Ask) -> SyncJob:
 
 def call_program(function: Callable[..., Any], job: SyncJob, parameters: dict[str, Any]) -> Any:
     """Call a synchronous program; refuse one that is asynchronous in disguise."""
-    CURRENT.set(job.open_futures())
+    CURRENT_PROGRAM.set(job)
     if "joblib" in sys.modules:
         importlib.import_module("qloom.interop.joblib")
     result = function(job, **parameters)
