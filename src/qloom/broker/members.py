@@ -23,7 +23,7 @@ from qloom.broker.store.database import Database
 from qloom.errors import QloomError
 
 LOG = logging.getLogger("qloom.broker")
-KEPT = "slurm_accounts"  # as Slurm told them last: a broker that starts while Slurm is away goes on with those
+KEPT = "slurm_accounts"  # as Slurm last reported them: a broker that starts while Slurm is away goes on with those
 AT_ONCE = ("projects", "auth.admins", "limits.max_jobs", "limits.session_idle_s", "limits.keep_results_s")
 
 

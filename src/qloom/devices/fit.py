@@ -64,11 +64,11 @@ def fit(work: Array, seconds: Array) -> Fit:
     table = np.column_stack([np.ones_like(work), work])
     weights = np.ones_like(work)
     figures = np.zeros(2)
-    told = seconds
+    predicted = seconds
     for _ in range(200):
-        before, figures = figures, _solve(table, seconds, np.sqrt(weights) / told)
-        told = np.maximum(table @ figures, 1e-9)
-        errors = np.abs(seconds - told) / told
+        before, figures = figures, _solve(table, seconds, np.sqrt(weights) / predicted)
+        predicted = np.maximum(table @ figures, 1e-9)
+        errors = np.abs(seconds - predicted) / predicted
         spread = max(1.4826 * float(np.median(errors)), 1e-12)
         weights = np.minimum(1.0, HUBER * spread / np.maximum(errors, 1e-300))
         if np.allclose(before, figures, rtol=1e-9, atol=0.0):

@@ -66,7 +66,7 @@ class QrmiDevice:
         self._hidden: list[str] = []  # secrets' values: never in an error
         self._opened: tuple[Any, Any, TokenLog] | None = None
         self._held: str | None = None
-        self._told: dict[str, str] = {}
+        self._reported: dict[str, str] = {}  # the state that `wait` last returned, by task
         self._calibrated: dict[str, str | None] = {}  # tasks that execute -> the calibration that they began under
         self._calibration: tuple[float, str | None] | None = None  # when it was asked for, and the answer
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"qrmi-{description.name}")
@@ -128,10 +128,10 @@ class QrmiDevice:
                 silent_since = loop.time() if silent_since is None else silent_since
                 if loop.time() - silent_since > self._patience_s:
                     raise
-                state = self._told.get(id, "vendor_queued")
-            told = self._told.get(id)
-            if told is None or ORDER.index(state) > ORDER.index(told) or state in FINAL:  # never back
-                self._told[id] = state
+                state = self._reported.get(id, "vendor_queued")
+            before = self._reported.get(id)
+            if before is None or ORDER.index(state) > ORDER.index(before) or state in FINAL:  # never back
+                self._reported[id] = state
                 return await self._status(id, state, log)
             await asyncio.sleep(pause_s)
             pause_s = min(1.5 * pause_s, self._poll_s)
@@ -174,9 +174,9 @@ class QrmiDevice:
             _, resource, _ = await self._open()
             if hasattr(resource, "status"):
                 with contextlib.suppress(_Unsupported):
-                    told = await self._call(resource.status)
-                    word = str(told.status).rpartition(".")[2]
-                    return {"Offline": "offline", "Paused": "maintenance"}.get(word, "busy" if told.busy else "idle")
+                    found = await self._call(resource.status)
+                    word = str(found.status).rpartition(".")[2]
+                    return {"Offline": "offline", "Paused": "maintenance"}.get(word, "busy" if found.busy else "idle")
             return "idle" if await self._call(resource.is_accessible) else "offline"
         except Unreachable:
             return "error"

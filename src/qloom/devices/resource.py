@@ -61,7 +61,7 @@ def read_secrets(path: Path) -> dict[str, str]:
     except OSError as error:
         raise InputError(f"cannot read the secrets in {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        raise InputError(f"{path} is not TOML") from None  # what is in it is not told
+        raise InputError(f"{path} is not TOML") from None  # the message must not show what is in it
     if not all(isinstance(value, str) for value in values.values()):
         raise InputError(f"{path}: every value must be text")
     return values

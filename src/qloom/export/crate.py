@@ -79,7 +79,7 @@ class _Crate:
             "@id": "#run",
             "@type": "CreateAction",
             "name": f"run {self._run.name} of {start.program} under {start.strategy}",
-            "description": self._told(),
+            "description": self._description(),
             "instrument": reference(program["@id"]),
             "object": [reference(entity["@id"]) for entity in (*parameters, *inputs)],
             "result": [reference(entity["@id"]) for entity in (*outputs, journal)],
@@ -138,7 +138,7 @@ class _Crate:
             "@id": "./",
             "@type": "Dataset",
             "name": f"qloom run {self._run.name}",
-            "description": self._told(),
+            "description": self._description(),
             "datePublished": time_of(start, self._events[-1].at_us),
             "license": "not stated",
             "conformsTo": [reference(profile) for profile in PROFILES],
@@ -147,7 +147,7 @@ class _Crate:
             "mentions": [reference(entity["@id"]) for entity in mentions],
         }
 
-    def _told(self) -> str:
+    def _description(self) -> str:
         start = self._start
         jobs = f"{start.jobs} {'job' if start.jobs == 1 else 'jobs'}"
         where = f"{start.strategy} in the {start.world} world"

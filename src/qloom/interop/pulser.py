@@ -210,9 +210,9 @@ def _build(sequence: Any, params: Mapping[str, Any]) -> Any:
 
 def _counts(answer: Any) -> tuple[dict[str, int], list[str]]:
     """Counts and atoms: ours, or a vendor's under `counter`."""
-    told: Any = answer.get("value") if isinstance(answer, Mapping) and answer.get("form") == "vendor" else answer
-    counts = (told.get("counts") or told.get("counter")) if isinstance(told, Mapping) else None
+    found: Any = answer.get("value") if isinstance(answer, Mapping) and answer.get("form") == "vendor" else answer
+    counts = (found.get("counts") or found.get("counter")) if isinstance(found, Mapping) else None
     if not isinstance(counts, Mapping) or not counts:
         raise RemoteResultsError("the device does not answer with counts")
-    atoms = told.get("atoms") or [f"q{number}" for number in range(len(next(iter(counts))))]
+    atoms = found.get("atoms") or [f"q{number}" for number in range(len(next(iter(counts))))]
     return {str(bits): int(number) for bits, number in counts.items()}, [str(atom) for atom in atoms]

@@ -141,7 +141,7 @@ class ReaderPool:
         try:
             await child.start()
         except ChildDied:
-            pass  # whoever asks next is told
+            pass  # the next request reports it
 
     async def close(self) -> None:
         """End the processes."""

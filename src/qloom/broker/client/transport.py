@@ -25,7 +25,7 @@ except ModuleNotFoundError:
 LOG = logging.getLogger("qloom.broker")
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 AGAIN = (408, 429, 502, 503)  # the broker is busy, or is being restarted behind a proxy
-PATIENCE_S = 5.0  # after that, whoever waits is told why
+PATIENCE_S = 5.0  # after that, the log says why a call waits
 LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)  # a connection costs more than a task
 
 
@@ -69,7 +69,7 @@ class Transport:
         self._munge = munge or (find_munge() if token is None else None)
         self._token = token if token is not None or self._munge is not None else find_token()
         self._retry_s = retry_s
-        self._told = False  # that the broker is away
+        self._warned = False  # that the broker is away
         if self.address.startswith("unix:"):
             http = http or httpx.AsyncHTTPTransport(uds=self.address.removeprefix("unix:"), limits=LIMITS)
             base = "http://broker"
@@ -104,11 +104,11 @@ class Transport:
                     raise NoBroker(
                         f"no broker answers at {self.address} ({what})", hint="is qloom broker serve running?"
                     ) from None
-                if not self._told and time.monotonic() > began_s + PATIENCE_S:
+                if not self._warned and time.monotonic() > began_s + PATIENCE_S:
                     LOG.warning("no broker answers at %s: trying again", self.address)
-                    self._told = True
+                    self._warned = True
             else:
-                self._told = False
+                self._warned = False
                 if response.status_code not in AGAIN or time.monotonic() + pause_s > deadline_s:
                     return _read(response)
             await asyncio.sleep(pause_s)

@@ -30,7 +30,7 @@ from qloom.broker.server.protocol import check_request
 from qloom.broker.server.server import App, Message, Receive, Scope, Send
 from qloom.errors import QloomError
 
-OPEN_PATHS = ("/healthz", "/metrics", "/openapi.json")  # they tell nothing of anybody
+OPEN_PATHS = ("/healthz", "/metrics", "/openapi.json")  # they reveal nothing of anybody
 STREAMS = "/v1/events"
 TASKS = "/v1/tasks"
 LISTS = ("/v1/tasks", "/v1/sessions", "/v1/queue", "/v1/devices")  # their answers may be long

@@ -17,7 +17,7 @@ from qloom.broker.problems import TooManyRequests
 
 REMEMBERED = 10_000  # users whose rate is known
 LINES, EVERY_S = 5, 10.0  # lines of one kind in each such period
-KINDS = 1000  # of log lines that are told apart
+KINDS = 1000  # of log lines that are distinguished
 
 
 class Rate:

@@ -30,7 +30,7 @@ class Database:
 
     def __init__(self, path: str | Path, max_pages: int | None = None, *, make: bool = True) -> None:
         self.path = str(path)
-        self.on_commit: Callable[[float], None] = lambda seconds: None  # told how long each commit took
+        self.on_commit: Callable[[float], None] = lambda seconds: None  # called with the seconds of each commit
         self._writes: list[tuple[str, str, tuple[Any, ...]]] = []  # group, statement, values
         self._thens: list[tuple[str, Then]] = []
         self._new: dict[str, None] = {}  # groups that may be refused

@@ -23,15 +23,15 @@ def samples(problem: Qubo, rows: Iterable[tuple[Sequence[int], float, int]], **m
         merged[key] = (float(energy), merged.get(key, (0.0, 0))[1] + int(occurrences))
     ordered = sorted(merged.items(), key=lambda entry: entry[1][0])  # stable: of equals, the first that was found
     best, (energy, _) = ordered[0]
-    told = ordered[: most_samples(problem)]
+    kept = ordered[: most_samples(problem)]
     return {
         "form": "samples",
         "values": [[variable, value] for variable, value in zip(problem.variables, best, strict=True)],
         "energy": energy,
         "variables": problem.variables,
-        "samples": [list(values) for values, _ in told],
-        "energies": [energy for _, (energy, _) in told],
-        "occurrences": [occurrences for _, (_, occurrences) in told],
+        "samples": [list(values) for values, _ in kept],
+        "energies": [energy for _, (energy, _) in kept],
+        "occurrences": [occurrences for _, (_, occurrences) in kept],
         "shots": sum(occurrences for _, occurrences in merged.values()),
         **more,
     }
