@@ -139,6 +139,13 @@ def photograph(directory: Path) -> None:
             page.wait_for_timeout(700)
             page.screenshot(path=directory / f"dashboard-{name}.png", full_page=True)
         running.wait()
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.click("#what-if", timeout=60_000)
+        page.wait_for_selector("#if-costs td", timeout=60_000)
+        page.select_option("#if-strategy", "coschedule")
+        page.wait_for_selector(".side p:has-text('coschedule')", timeout=60_000)
+        page.wait_for_timeout(700)
+        page.locator("section[aria-label='What if?']").screenshot(path=directory / "dashboard-what-if.png")
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+import qloom
 from qloom.journal import home
 from qloom.journal.events import Called, Granted, JobEnded, JobSubmitted, Requested, RunStarted, TaskStarted
 from qloom.journal.file import FILE_NAME
@@ -82,8 +83,8 @@ def test_the_timeline_is_used_with_the_keyboard_and_the_pointer(page, waiting_ru
     page.focus("canvas")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
-    assert "Job j1: " in page.inner_text("#readout")
-    assert "on n1" in page.inner_text("#readout")
+    assert "Job j1: " in page.inner_text(".readout")
+    assert "on n1" in page.inner_text(".readout")
     for key in ("+", "+", "ArrowDown", "-", "0"):
         page.keyboard.press(key)
     box = page.locator("canvas").bounding_box()
@@ -122,7 +123,7 @@ def test_what_users_name_is_text(dashboard, page):
     assert "\x1b" not in text
     page.focus("canvas")
     page.keyboard.press("ArrowDown")
-    assert "<img" in page.inner_text("#readout")
+    assert "<img" in page.inner_text(".readout")
 
 
 @pytest.mark.parametrize(
@@ -153,3 +154,34 @@ def test_a_run_that_is_removed_while_it_is_shown_is_one_line(page, waiting_run):
     (home.runs_directory() / waiting_run.name / FILE_NAME).unlink()
     page.wait_for_selector(".problem:has-text('No such file')", timeout=60_000)
     wait_until(lambda: page.locator("#cancel").is_hidden())
+
+
+def test_sliders_change_the_answer(dashboard, page):
+    qloom.run("phases", world="virtual", parameters={"iterations": 2})
+    page = page.page
+    open_run(page, home.run_names()[-1])
+    page.click("#what-if")
+    page.wait_for_selector("#if-costs td", timeout=60_000)
+    held = "#if-costs tbody tr:nth-child(1) td:nth-child(3)"
+    before = page.inner_text(held)
+    page.evaluate(
+        "slider => { slider.value = 1; slider.dispatchEvent(new Event('input', { bubbles: true })); }",
+        page.query_selector("#if-quantum"),
+    )
+    page.wait_for_function("([place, was]) => document.querySelector(place).textContent !== was", arg=[held, before])
+    slower = page.inner_text(held)
+    assert float(slower.replace(",", "")) > float(before.replace(",", ""))
+    page.select_option("#if-strategy", "coschedule")
+    page.wait_for_selector(".side p:has-text('coschedule, 3 nodes')", timeout=60_000)
+    assert page.locator("#if-table tbody tr").count() >= 7
+    assert page.locator(".side canvas").count() == 2
+
+
+def test_a_program_that_is_gone_cannot_be_replayed_and_says_so(dashboard, page, waiting_run):
+    waiting_run.go_on()
+    assert waiting_run.process.wait(60) == 0
+    waiting_run.flag.with_name("waits.py").unlink()
+    page = page.page
+    open_run(page, waiting_run.name)
+    page.click("#what-if")
+    page.wait_for_selector("#what-if-status:has-text('waits.py')", timeout=60_000)

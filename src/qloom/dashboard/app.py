@@ -128,7 +128,11 @@ class DashboardApp:
         found = RUN_PATH.fullmatch(path)
         if found is None or found[2] not in self._actions:
             raise NotFound("there is nothing here")
-        answer = await self._actions[found[2]](require_run(found[1]), await _read_json(receive))
+        run, content = require_run(found[1]), await _read_json(receive)
+        try:
+            answer = await self._actions[found[2]](run, content)
+        except QloomError as error:  # an answer like any other: the request was right, and the run is as it is
+            answer = {"problem": str(error)}
         await respond(send, 200, "application/json", json.dumps(answer).encode())
 
     async def _stream(

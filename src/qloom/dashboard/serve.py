@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from qloom.dashboard.access import LoginKeys
+from qloom.dashboard.replay import replay_apart
 from qloom.errors import InputError
 from qloom.journal import home
 from qloom.journal.file import FILE_NAME
@@ -91,7 +92,7 @@ async def _serve(listen: str, directory: Path, keys: LoginKeys, show: Print) -> 
     from qloom.dashboard.app import DashboardApp
 
     limits = LimitsPart(connections=64, peer_connections=48, idle_s=30.0)
-    app = DashboardApp(keys, {"cancel": _cancel, "resume": _resume})
+    app = DashboardApp(keys, {"cancel": _cancel, "resume": _resume, "what-if": replay_apart})
     with listening([listen], 0o600) as sockets:
         address = listen
         if not listen.startswith("unix:"):

@@ -5,6 +5,7 @@ import { ask, onLink, say } from "./main.js";
 import { progressOf } from "./runs.js";
 import { act, follow } from "./server.js";
 import { Timeline } from "./timeline.js";
+import { WhatIf } from "./whatif.js";
 
 const TILES = [
   ["elapsed", "Elapsed", (head) => seconds(head.now_us / 1e6), () => null],
@@ -26,6 +27,7 @@ export function showRun(main, name) {
   const place = build(main, name);
   let head = null;
   let receivedMs = 0;
+  let whatIf = null;
 
   function update(content) {
     head = content;
@@ -45,6 +47,8 @@ export function showRun(main, name) {
     place.phases.replaceChildren(...head.phases.slice().reverse().map(phaseOf));
     place.noPhases.hidden = head.phases.length > 0;
     place.timeline.setClock(head.now_us, head.grows, head.gaps);
+    place.whatIf.hidden = head.state !== "done";
+    if (head.state === "done") whatIf ??= new WhatIf(place.whatIf, name);
   }
 
   function tiles(shown) {
@@ -90,6 +94,7 @@ export function showRun(main, name) {
     stop();
     clearInterval(clock);
     place.timeline.close();
+    whatIf?.close();
   };
 }
 
@@ -116,6 +121,7 @@ function build(main, name) {
     keep("progress", make("div", { class: "whole-progress" })),
     make("dl", { class: "tiles" }, ...TILES.map(tile)),
     canvasCard,
+    keep("whatIf", make("section", { class: "card", "aria-label": "What if?", hidden: true })),
     make("div", { class: "columns" },
       make("section", { class: "card" }, make("h2", {}, "What happens, and why"), keep("sentences", make("ul", { class: "sentences" }))),
       make("section", { class: "card" }, make("h2", {}, "Jobs and results"),

@@ -30,7 +30,9 @@ export async function session() {
 
 export async function act(run, action, content = {}) {
   const options = { method: "POST", headers: { "X-Qloom-Token": token }, body: JSON.stringify(content) };
-  return (await check(await fetch(`/api/runs/${encodeURIComponent(run)}/${action}`, options))).json();
+  const answer = await (await check(await fetch(`/api/runs/${encodeURIComponent(run)}/${action}`, options))).json();
+  if (answer.problem) throw new Error(answer.problem);
+  return answer;
 }
 
 // Follow a stream of events until `stop` is called. A hidden page lets go of it; a lost one is asked for again.

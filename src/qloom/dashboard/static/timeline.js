@@ -11,6 +11,8 @@ const WORDS = { task: "runs", quantum: "executes", spare: "runs as spare work", 
 const OUTCOMES = { granted: "granted", grown: "granted", withdrawn: "withdrawn", quantum_started: "started", quantum_ended: "ended", open: "cut off when the driver stopped" };
 
 export class Timeline {
+  static count = 0;
+
   constructor(card) {
     this.rows = [];
     this.bars = new Map();
@@ -32,12 +34,13 @@ export class Timeline {
   }
 
   build(card) {
+    const readoutId = `readout-${++Timeline.count}`;
     const button = (words, label, action) => make("button", { "aria-label": label, title: label, onclick: action }, words);
     this.legend = make("ul", { class: "legend", "aria-label": "Legend" }, ...LEGEND.map(([style, words]) => make("li", {}, make("i", { class: `swatch ${style}` }), words)));
-    this.canvas = make("canvas", { tabindex: 0, role: "application", "aria-label": "Timeline of nodes and QPUs. Arrow keys go from bar to bar, plus and minus zoom, 0 shows everything.", "aria-describedby": "readout" });
+    this.canvas = make("canvas", { tabindex: 0, role: "application", "aria-label": "Timeline of nodes and QPUs. Arrow keys go from bar to bar, plus and minus zoom, 0 shows everything.", "aria-describedby": readoutId });
     this.spacer = make("div", { class: "spacer" }, this.canvas);
     this.frame = make("div", { class: "frame" }, this.spacer);
-    this.readout = make("p", { id: "readout", class: "readout soft", role: "status", "aria-live": "polite" }, "Point at a bar, or use the arrow keys.");
+    this.readout = make("p", { id: readoutId, class: "readout soft", role: "status", "aria-live": "polite" }, "Point at a bar, or use the arrow keys.");
     this.tip = make("div", { class: "tip", hidden: true, "aria-hidden": "true" });
     card.append(
       make("div", { class: "headline" }, make("h2", {}, "Timeline"),
@@ -112,7 +115,17 @@ export class Timeline {
   // Where things are
 
   span() {
-    return this.view ?? { from: 0, to: Math.max(this.now() * 1.01, FREE) };
+    return this.view ?? { from: 0, to: this.whole() };
+  }
+
+  // The end of everything; timelines side by side are given one length.
+  whole() {
+    return this.length ?? Math.max(this.now() * 1.01, FREE);
+  }
+
+  setLength(us) {
+    this.length = us;
+    this.view = null;
   }
 
   heightOf(row) {
@@ -319,7 +332,7 @@ export class Timeline {
   zoom(factor, aroundUs = null) {
     const span = this.span();
     const middle = aroundUs ?? (this.selected ? (this.selected.begin + (this.selected.end ?? this.now())) / 2 : (span.from + span.to) / 2);
-    const whole = Math.max(this.now() * 1.01, FREE);
+    const whole = this.whole();
     const length = Math.max(FREE, (span.to - span.from) * factor);
     if (length >= whole) return this.showAll();
     const from = Math.min(Math.max(0, middle - (middle - span.from) * factor), whole - length);
@@ -330,7 +343,7 @@ export class Timeline {
   pan(us) {
     if (!this.view) return;
     const length = this.view.to - this.view.from;
-    const from = Math.min(Math.max(0, this.view.from + us), Math.max(this.now() * 1.01, FREE) - length);
+    const from = Math.min(Math.max(0, this.view.from + us), this.whole() - length);
     this.view = { from, to: from + length };
     this.draw();
   }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -58,10 +58,14 @@ def run_trial(
     seed: str,
     known: Known | None = None,
     qpu_wait_s: float = 0.0,
+    listener: Callable[[Event], None] | None = None,
 ) -> Trial:
-    """Run all jobs of a plan; raises what they raise. `qpu_wait_s` is the queue of others at each quantum call."""
+    """Run all jobs of a plan; raises what they raise. `qpu_wait_s` is the queue of others at each quantum call.
+
+    `listener` is given the events of the trial.
+    """
     cluster = replace(plan.site, broker=None, cluster_nodes=max(len(plan.site.node_names), crowd.nodes or 0))
-    return run_virtual(lambda clock: _main(plan, cluster, durations, crowd, seed, known, qpu_wait_s, clock))
+    return run_virtual(lambda clock: _main(plan, cluster, durations, crowd, seed, known, qpu_wait_s, listener, clock))
 
 
 async def _main(
@@ -72,12 +76,14 @@ async def _main(
     seed: str,
     known: Known | None,
     qpu_wait_s: float,
+    listener: Callable[[Event], None] | None,
     clock: VirtualClock,
 ) -> Trial:
     world = VirtualWorld(cluster, clock, durations, line=crowd.line(cluster, clock, Random(f"{seed} others")))
     clock.explain_with(world.who_waits)
     journal = Journal(None, clock)
     assert journal.events is not None  # noqa: S101  it is in memory
+    journal.listeners += [listener] if listener is not None else []
     journal.record(RunStarted(site=plan.site.as_dict()))
     await clock.sleep(MOMENT_S)  # who is there stands in line already
     queue_call_s = cluster.overheads.queue_call_s + qpu_wait_s
