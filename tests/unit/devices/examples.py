@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from pathlib import Path
@@ -52,7 +51,7 @@ async def finish(device, id):
     """The states that a task was told to be in, and the last status."""
     states = []
     while not states or states[-1] not in FINAL:
-        status = await asyncio.wait_for(device.wait(id), 30)
+        status = await device.wait(id)
         states.append(status.state)
     return states, status
 
