@@ -57,7 +57,7 @@ def engine_starts(policy: Policy, capacity: dict[str, int], jobs: list[Job]) -> 
 @pytest.mark.parametrize("name", list(POLICIES))
 @pytest.mark.parametrize("capacity", [ONE, SEVERAL], ids=["one partition", "partitions and gres"])
 @pytest.mark.parametrize(
-    "seeds", [range(100), pytest.param(range(100, 1000), marks=pytest.mark.slow)], ids=["100 traces", "900 more"]
+    "seeds", [range(100), pytest.param(range(100, 400), marks=pytest.mark.slow)], ids=["100 traces", "300 more"]
 )
 def test_every_job_starts_when_a_brute_force_scheduler_starts_it(name, capacity, seeds):
     for seed in seeds:
