@@ -132,6 +132,7 @@ class Slurm:
     arguments: tuple[str, ...] = ()  # any other of salloc
     python: str = ""  # on the nodes; empty: the one that runs this
     poll_s: float = 30.0  # between two looks at the queue
+    keep_warm_s: float = 0.0  # for which a process that has imported stays on a released node; 0: nothing stays
     handover_s: float = 60.0  # for which a driver in a job waits for more; then a job asks for all of it at once
     most_calls_per_s: float = 10.0  # of Slurm's programs, by one run, after ten seconds' worth at once
     most_node_hours: float | None = None  # a run is ended when its allocations have held so much
@@ -146,6 +147,8 @@ class Slurm:
             raise InputError(f"slurm.poll_s must be at least 0.1 seconds, not {self.poll_s}")
         if not 0.1 <= self.handover_s < float("inf"):
             raise InputError(f"slurm.handover_s must be at least 0.1 seconds, not {self.handover_s}")
+        if not 0 <= self.keep_warm_s < 86400:
+            raise InputError(f"slurm.keep_warm_s must be 0 to 86400 seconds, not {self.keep_warm_s}")
         for name in ("most_calls_per_s", "most_node_hours", "most_qpu_s"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):

@@ -156,7 +156,7 @@ def _print(data: bytes) -> None:
 VARIABLES: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
 
 
-def answer(message: bytes, output: TaskOutput) -> bytes:
+def answer(message: bytes, output: TaskOutput, start: str) -> bytes:
     """Do what a message asks for; failures are answers too. The next task starts as this one did."""
     directory, variables, log = os.getcwd(), VARIABLES, ""
     try:
@@ -166,7 +166,7 @@ def answer(message: bytes, output: TaskOutput) -> bytes:
         os.environ.update(environment)
         variables = dict(VARIABLES)
         if action == "set_up":
-            result = timed(set_up, arguments)
+            result = timed(set_up, arguments)[0], start
         elif action == "call":
             result = run_call(*arguments)
         else:
@@ -209,16 +209,33 @@ def dump(value: Any) -> bytes:
 
 
 def main() -> None:
-    """Answer messages until the driver goes."""
+    """Set up as the driver asks, here or in a worker that a warm parent forks; then answer messages."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
+    with os.fdopen(os.dup(0), "rb") as messages:
+        first = read_message(messages)  # the driver sends no other before it has the answer
+    if first is None:
+        return
+    options = pickle.loads(first)[1]  # noqa: S301  from the user's own driver
+    if options.get("keep_warm_s"):
+        from qloom.warm import join_parent
+
+        join_parent(first, options, set_up, serve)
+    serve(first, "cold")
+
+
+def serve(first: bytes, start: str) -> None:
+    """Answer messages until the driver goes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     messages = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
     output = TaskOutput()  # what tasks print must not mix with the answers
-    while (message := read_message(messages)) is not None:
-        write_message(answers, answer(message, output))
+    message: bytes | None = first
+    while message is not None:
+        write_message(answers, answer(message, output, start))
+        message = read_message(messages)
 
 
 if __name__ == "__main__":

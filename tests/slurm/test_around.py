@@ -7,7 +7,11 @@ import textwrap
 
 import pytest
 
+from qloom.journal.events import WorkerStarted
+from qloom.runs.runner import run
+from qloom.site import Site, Slurm
 from tests.slurm.driver import DEADLINE_S, QLOOM, start
+from tests.slurm.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -36,16 +40,46 @@ def test_a_submitted_run_is_followed_to_its_end_and_has_its_result(tmp_path, mon
     subprocess.run(["mkfifo", "pipe"], check=True)
     submitted = qloom("submit", "prints.py", "--driver", "in-job", "--nodes", "1")
     assert submitted.returncode == 0, submitted.stderr
-    run = submitted.stdout.strip()
-    following = start("logs", run, "-f", "--task", "j1/")
+    name = submitted.stdout.strip()
+    following = start("logs", name, "-f", "--task", "j1/")
     assert following.stdout is not None
     lines = [following.stdout.readline() for _ in range(2)]
     assert lines == ["j1/001-say-1 | said one\n", "j1/002-sh-1 | begun\n"]
-    early = qloom("result", run)
+    early = qloom("result", name)
     assert early.returncode == 2
-    assert f"run {run} has no result yet: it is still running" in early.stderr
+    assert f"run {name} has no result yet: it is still running" in early.stderr
     (tmp_path / "pipe").write_text("more\n")
     rest, end = following.communicate(timeout=DEADLINE_S)
     assert "j1/002-sh-1 | more\n" in rest
-    assert end == f"run {run}: done\n"
-    assert qloom("result", run, "-q").stdout == "all done\n"
+    assert end == f"run {name}: done\n"
+    assert qloom("result", name, "-q").stdout == "all done\n"
+
+
+LOOP = """
+    from qloom import task
+
+    @task
+    def double(n):
+        return 2 * n
+
+    async def program(job):
+        number = 1
+        for _ in range(3):
+            (number,) = await job.classical(double(number))
+        return number
+"""
+
+
+@pytest.mark.usefixtures("slurm_env")
+@pytest.mark.parametrize("keep_s", [0.0, 5.0])
+def test_workers_start_warm_only_where_the_site_allows_it(tmp_path, monkeypatch, keep_s):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (tmp_path / "loop.py").write_text(textwrap.dedent(LOOP))
+    site = Site(nodes=1, slurm=Slurm(keep_warm_s=keep_s))
+    outcome = run(str(tmp_path / "loop.py"), world="slurm", strategy="workflow", site=site)
+    assert outcome.result == 8
+    starts = [event.warm for event in outcome.events if isinstance(event, WorkerStarted)]
+    assert starts[0] is False
+    assert any(starts) is bool(keep_s)
+    assert bool(list(tmp_path.glob("qloom-warm-*/*.sock"))) is bool(keep_s)
+    until(lambda: not list(tmp_path.glob("qloom-warm-*/*.sock")))  # it ends by itself

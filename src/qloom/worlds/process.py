@@ -53,6 +53,7 @@ class WorkerProcess:
         before_exec: Callable[[], None] | None = None,
     ) -> None:
         self.name = name
+        self.is_warm = False  # whether it was forked by a process that had imported before
         self._log = log
         self._task_log: Path | None = None  # of the task that runs
         self._loop = asyncio.get_running_loop()
@@ -91,7 +92,7 @@ class WorkerProcess:
     def _note_ready(self, answered: asyncio.Future[bytes]) -> None:
         """The first answer is that to `set_up`, or says how the process died."""
         try:
-            _content(answered.result())
+            self.is_warm = _content(answered.result()).result == "warm"
             outcome = None
         except (WorkerDied, TaskRaised) as error:
             outcome = error

@@ -117,7 +117,9 @@ def note_start(name: str, clock: Clock, record: Record | None) -> Callable[[asyn
 
     def note(ready: asyncio.Future[Any]) -> None:
         if record is not None and not ready.cancelled() and ready.exception() is None:
-            record(WorkerStarted(node=name, seconds=(clock.now_us() - began_us) / 1e6))
+            worker = ready.result()
+            warm = isinstance(worker, WorkerProcess) and worker.is_warm
+            record(WorkerStarted(node=name, seconds=(clock.now_us() - began_us) / 1e6, warm=warm))
 
     return note
 

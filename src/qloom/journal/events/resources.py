@@ -107,6 +107,7 @@ class WorkerStarted(Event):
 
     node: str
     seconds: float = 0.0
+    warm: bool = False  # forked by a parent that had imported before
 
 
 @recorded

@@ -75,7 +75,8 @@ class SlurmWorld(World):
         self._held = LeaseJobs(self._ceilings, facts)
         self._requests = SlurmRequests(self.site, self.tag, self.client, self.clock, self._held, self._report_taken)
         self._local = LocalWorkers(self.clock, set_up, logs, self.record)
-        self._workers = StepWorkers(self.client, self.clock, set_up, logs, slurm.python, self.record)
+        on_nodes = {**set_up, "keep_warm_s": slurm.keep_warm_s}
+        self._workers = StepWorkers(self.client, self.clock, on_nodes, logs, slurm.python, self.record)
         self._tasks = TaskRunner(
             *(self.client, self._held, self._workers, set_up, logs, slurm.python),
             *(self._record_change, self._report_taken),

@@ -1,0 +1,148 @@
+"""Warm starts: a parent that has imported forks workers, ends when not needed, and refuses what it must not fork."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from qloom.model import call
+from qloom.worlds.process import WorkerDied, WorkerProcess
+from tests.unit.processes import is_alive, wait_until
+
+IMPORTS = """
+    import os, time
+    imported_by = os.getpid()
+
+    def who(word):
+        print("said", word)
+        return os.getpid(), imported_by, os.getcwd(), os.environ.get("MARK")
+
+    def crash():
+        os.kill(os.getpid(), 11)
+
+    def sleep():
+        time.sleep(600)
+"""
+THREADS = """
+    import threading
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+KEEP_S = 30.0
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A node of its own: where sockets are, and the program."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    yield tmp_path
+    for socket in tmp_path.glob("qloom-warm-*/*.sock"):
+        end_parent_of(socket)
+
+
+def end_parent_of(socket: Path) -> None:
+    """The parents of this test alone: those that listen on its sockets."""
+    for number in os.listdir("/proc"):
+        try:
+            inherits = (
+                number.isdigit() and f"TMPDIR={socket.parents[1]}\0" in Path(f"/proc/{number}/environ").read_text()
+            )
+        except OSError:
+            continue
+        if inherits and int(number) != os.getpid():
+            os.kill(int(number), signal.SIGKILL)
+
+
+def program(place: Path, *parts: str) -> dict:
+    file = place / "imports.py"
+    file.write_text("".join(textwrap.dedent(part) for part in parts))
+    names = {"qloom_program_imports": str(file)}
+    path = [entry or os.getcwd() for entry in sys.path]
+    return {"path": path, "programs": names, "preload": list(names), "keep_warm_s": KEEP_S}
+
+
+async def ready(set_up: dict, place: Path) -> WorkerProcess:
+    worker = WorkerProcess("n1", set_up, place / "n1.log", environment={**os.environ, "MARK": "of this step"})
+    await worker.ready
+    return worker
+
+
+def function(name: str):
+    """A function of the program, by name: only workers can import it."""
+    module = type(sys)("qloom_program_imports")
+    made = lambda *arguments: None  # noqa: E731
+    made.__module__, made.__name__, made.__qualname__ = module.__name__, name, name
+    setattr(module, name, made)
+    sys.modules[module.__name__] = module
+    return made
+
+
+def test_the_second_worker_is_forked_by_the_parent_of_the_first(place):
+    async def main():
+        set_up, found = program(place, IMPORTS), []
+        for number in range(2):
+            worker = await ready(set_up, place)
+            log = place / "logs" / f"{number}.log"
+            found.append((worker.is_warm, (await worker.run(call(function("who"), "hello"), {}, log)).result))
+            assert log.read_text() == "said hello\n"
+            worker.kill()
+            pid = found[-1][1][0]
+            wait_until(lambda pid=pid: not is_alive(pid), "the forked worker outlived its step")
+        return found
+
+    (cold, first), (warm, second) = asyncio.run(main())
+    assert (cold, warm) == (False, True)
+    assert first[1] == second[1]  # imported once, by the parent
+    assert len({first[0], second[0], first[1]}) == 3
+    assert first[2:] == second[2:] == (os.getcwd(), "of this step")
+
+
+def test_a_crash_is_reported_as_of_any_worker(place):
+    async def main():
+        worker = await ready(program(place, IMPORTS), place)
+        with pytest.raises(WorkerDied, match="SIGSEGV"):
+            await worker.run(call(function("crash")), {})
+
+    asyncio.run(main())
+
+
+def test_a_parent_with_threads_does_not_fork(place):
+    async def main():
+        set_up = program(place, IMPORTS, THREADS)
+        for _ in range(2):
+            worker = await ready(set_up, place)
+            pid, imported_by, *_ = (await worker.run(call(function("who"), "hello"), {})).result
+            assert (worker.is_warm, pid) == (False, imported_by)
+            worker.kill()
+
+    asyncio.run(main())
+
+
+def test_a_parent_that_nobody_needs_ends(place):
+    async def main():
+        worker = await ready({**program(place, IMPORTS), "keep_warm_s": 0.1}, place)
+        _, parent, *_ = (await worker.run(call(function("who"), "hello"), {})).result
+        assert is_alive(parent)  # as long as its worker lives
+        worker.kill()
+        wait_until(lambda: not is_alive(parent), "the parent stayed")
+
+    asyncio.run(main())
+    assert list(place.glob("qloom-warm-*/*.sock")) == []
+
+
+def test_another_version_of_the_program_has_another_parent(place):
+    async def main():
+        parents = []
+        for version in ("", "\n# changed\n"):
+            worker = await ready(program(place, IMPORTS, version), place)
+            parents.append((await worker.run(call(function("who"), "hello"), {})).result[1])
+            worker.kill()
+        return parents
+
+    first, second = asyncio.run(main())
+    assert first != second
