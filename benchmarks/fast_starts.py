@@ -110,15 +110,14 @@ def show_strategies(directory: Path, iterations: int) -> None:
     program = write(directory, "loop", QISKIT)
     print(f"\n| {iterations} iterations | cold | to offload | warm | to offload | starts, warm |")
     print("|---|---|---|---|---|---|")
-    rows = {strategy: (measured(program, strategy, 0.0, iterations), None) for strategy in STRATEGIES}
+    cold = {strategy: measured(program, strategy, 0.0, iterations) for strategy in STRATEGIES}
     run(program, world="slurm", strategy="offload", site=site(KEEP_WARM_S), parameters={"iterations": 1})
-    for strategy, (cold, _) in rows.items():
-        rows[strategy] = (cold, measured(program, strategy, KEEP_WARM_S, iterations))
-    for strategy, (cold, warm) in rows.items():
-        base_cold, base_warm = rows["offload"][0][0], rows["offload"][1][0]
+    warm = {strategy: measured(program, strategy, KEEP_WARM_S, iterations) for strategy in STRATEGIES}
+    for strategy in STRATEGIES:
+        (cold_s, _, _), (warm_s, starts, of) = cold[strategy], warm[strategy]
         print(
-            f"| {strategy} | {cold[0]:.1f} s | {cold[0] / base_cold:.1f} | {warm[0]:.1f} s | "
-            f"{warm[0] / base_warm:.1f} | {warm[1]} of {warm[2]} |",
+            f"| {strategy} | {cold_s:.1f} s | {cold_s / cold['offload'][0]:.1f} | {warm_s:.1f} s | "
+            f"{warm_s / warm['offload'][0]:.1f} | {starts} of {of} |",
             flush=True,
         )
 

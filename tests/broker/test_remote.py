@@ -6,6 +6,7 @@ import contextlib
 import sqlite3
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 
@@ -154,11 +155,43 @@ def test_what_the_broker_refuses_is_one_line(service, program, message):
     assert error.job == "j1"
 
 
-def test_a_quantum_command_cannot_pass(service, tmp_path):
-    (tmp_path / "job.toml").write_text('name = "own"\n[[phase]]\nkind = "quantum"\ncommand = ["true"]\n')
-    [error] = qloom.run(str(tmp_path / "job.toml"), site=Site(broker=service.address), in_memory=True).errors
-    assert isinstance(error, PayloadError)
-    assert "cannot pass through a broker" in error.message
+COMMAND = """
+    name = "own"
+    [[phase]]
+    kind = "quantum"
+    command = ["sh", "-c", "echo $QLOOM_QPU; echo {{{{}}}} > devices.json; exit {code}"]
+    outputs = ["devices.json"]
+    {device}
+"""
+
+
+def write_command(tmp_path, *, code=0, device="") -> str:
+    (tmp_path / "job.toml").write_text(textwrap.dedent(COMMAND.format(code=code, device=device)))
+    return str(tmp_path / "job.toml")
+
+
+@pytest.mark.parametrize("strategy", HOLDS)
+def test_a_quantum_command_runs_while_its_job_holds_the_device(service, client, tmp_path, strategy):
+    program = write_command(tmp_path, device='device = "e"')
+    outcome = qloom.run(program, strategy=strategy, site=Site(broker=service.address))
+    assert outcome.errors == []
+    (log,) = (outcome.directory / "logs" / "j1").iterdir()
+    assert log.read_text() == "e\n"
+    queued = next(event for event in as_lines(outcome.events) if event["event"] == "quantum_queued")
+    assert queued["hold"] == ("share" if strategy == "vqpu" else "whole")
+    assert nothing_is_left(client)
+
+
+def test_a_quantum_command_that_fails_leaves_no_session(service, client, tmp_path):
+    [error] = qloom.run(write_command(tmp_path, code=3), site=Site(broker=service.address), in_memory=True).errors
+    assert "task quantum-1 exited with 3" in error.message
+    assert nothing_is_left(client)
+
+
+def test_a_quantum_command_for_a_device_that_is_not_there_is_one_line(service, tmp_path):
+    program = write_command(tmp_path, device='device = "nobody"')
+    [error] = qloom.run(program, site=Site(broker=service.address), in_memory=True).errors
+    assert str(error) == "job j1: no QPU is called 'nobody' (there is: q, e)"
 
 
 def test_no_broker_and_no_virtual_broker(tmp_path):

@@ -125,7 +125,7 @@ def advice_for(
         except NoAnswer as silence:
             return abstain(str(silence))
     if plan.broker is not None:
-        from qloom.broker.client.remote import devices_at
+        from qloom.broker.client.client import devices_at
 
         devices = devices_at(plan.broker)
         plan = replace(plan, site=plan.site.with_devices(devices))

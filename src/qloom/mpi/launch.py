@@ -6,37 +6,29 @@ mpiexec gives up on ranks that read their standard input too slowly.
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import os
 import pickle
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qloom.aio import TaskScope, run_to_end
 from qloom.errors import InputError, TaskFailed
 from qloom.journal.results import write_atomically
+from qloom.logs import captured, run_logged
 from qloom.model import CommandResult, Task
 from qloom.mpi import supervisor
-from qloom.output import OutputFile
 from qloom.private import read_private
 from qloom.slurm.commands import clean_environment
-from qloom.worker import die_with_parent
 from qloom.world import Ran
 
 CALL, RESULT = "call.pickle", "result.pickle"
 SAID = "qloom: "  # what begins the line in which a rank says why it ended the others
-OUTPUT_TAIL = 4000
-STOP_GRACE_S, LINGER_S = 5.0, 1.0
 _LOOPBACK = {"UCX_NET_DEVICES": "lo", "FI_TCP_IFACE": "lo"}
 
 
@@ -109,7 +101,7 @@ async def run_ranks(
         message = (dict(set_up), _function(task.function), _dumps((task.args, dict(task.kwargs))))
         write_atomically(directory / CALL, pickle.dumps(message))
         program = (launch.python or sys.executable, "-m", "mpi4py", "-m", "qloom.mpi.rank", name)
-        exit_code, stdout, stderr = await _run((*launch.words, *program), launch.environment, None, log)
+        exit_code, stdout, stderr = await run_logged((*launch.words, *program), launch.environment, None, log)
         if exit_code != 0 or not (directory / RESULT).exists():
             raise TaskFailed(f"task {task.name} over {task.ranks} ranks: {_why(exit_code, stdout, stderr)}")
         seconds, result = pickle.loads(read_private(directory / RESULT))  # noqa: S301  by the user's own ranks
@@ -119,72 +111,10 @@ async def run_ranks(
 async def _run_command(task: Task, launch: Launch, log: Path | None) -> CommandResult:
     assert task.command is not None  # noqa: S101  the caller has looked
     words = (*launch.words, *task.command)
-    exit_code, stdout, stderr = await _run(words, {**launch.environment, **task.env}, task.cwd, log)
+    exit_code, stdout, stderr = await run_logged(words, {**launch.environment, **task.env}, task.cwd, log)
     if exit_code != 0:
         raise TaskFailed(f"task {task.name} over {task.ranks} ranks: {_why(exit_code, stdout, stderr)}")
-    files = {name: Path(task.cwd or ".", name) for name in task.capture}
-    found = {name: path.read_bytes() for name, path in files.items() if path.exists()}
-    return CommandResult(exit_code, stdout, stderr, found)
-
-
-async def _run(
-    words: Sequence[str], environment: Mapping[str, str], cwd: str | None, log: Path | None
-) -> tuple[int, str, str]:
-    """Run a launcher; returns how it ended and the end of what it printed, all of which goes to `log`."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            cwd=cwd,
-            start_new_session=True,
-            preexec_fn=partial(die_with_parent, signal.SIGTERM),  # then a launcher ends its ranks
-        )
-    except OSError as error:
-        raise TaskFailed(f"cannot run {words[0]}: {error.strerror}") from None
-    output = None if log is None else OutputFile(str(log))
-    printed, errors = bytearray(), bytearray()
-    scope = TaskScope()
-    reading = [
-        scope.start(_copy(process.stdout, printed, output)),
-        scope.start(_copy(process.stderr, errors, output)),
-    ]
-    try:
-        exit_code = await process.wait()
-        await asyncio.wait(reading, timeout=LINGER_S)  # a process that outlives its launcher may hold them open
-    except asyncio.CancelledError:
-        await run_to_end(_end(process))
-        raise
-    finally:
-        await run_to_end(scope.aclose())
-        if output is not None:
-            output.close()
-    return exit_code, printed.decode(errors="replace"), errors.decode(errors="replace")
-
-
-async def _copy(stream: asyncio.StreamReader | None, tail: bytearray, output: OutputFile | None) -> None:
-    while stream is not None and (data := await stream.read(1 << 16)):
-        if output is not None:
-            output.write(data)
-        tail += data
-        del tail[:-OUTPUT_TAIL]
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """SIGTERM first: srun then ends its step on all nodes, which it cannot do any more after SIGKILL."""
-    for number, patience_s in ((signal.SIGTERM, STOP_GRACE_S), (signal.SIGKILL, None)):
-        try:
-            os.killpg(process.pid, number)
-            async with asyncio.timeout(patience_s):
-                await process.wait()
-            return
-        except TimeoutError:
-            continue
-        except ProcessLookupError:
-            await process.wait()
-            return
+    return CommandResult(exit_code, stdout, stderr, captured(task))
 
 
 def _why(exit_code: int, stdout: str, stderr: str) -> str:

@@ -77,7 +77,7 @@ class Plan:
         """The same plan with the QPUs that there are, if a broker has them; raises if it does not answer."""
         if self.broker is None:
             return self
-        from qloom.broker.client.remote import devices_at
+        from qloom.broker.client.client import devices_at
 
         return replace(self, site=replace(self.site, broker=self.broker).with_devices(devices_at(self.broker)))
 

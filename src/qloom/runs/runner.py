@@ -257,7 +257,8 @@ class Execution:
         from qloom.broker.client.remote import RemoteBroker
 
         name = self._directory.name if self._directory is not None else f"in-memory-{os.getpid()}"
-        return await RemoteBroker.connect(site.broker, name, resumable=self._directory is not None)
+        logs = self._directory / "logs" if self._directory is not None else None
+        return await RemoteBroker.connect(site.broker, name, resumable=logs is not None, logs=logs)
 
     def _result(self, ended: Any) -> Any:
         if isinstance(ended, QloomError):

@@ -25,13 +25,13 @@ from qloom.devices.profiles import load_profile
 from qloom.devices.solvers import OPTIONS, SOLVERS
 from qloom.devices.technologies import technology
 from qloom.errors import QuantumFailed
+from qloom.logs import command_log, exited
 from qloom.model import CommandResult, Payload, Sample, Task, TaskFunction, json_text
 from qloom.payloads.adapt import program_answer, wire_body
 from qloom.shared import Shared
 from qloom.site import Qpu
 from qloom.world import Clock
-from qloom.worlds.process import TaskRaised, WorkerDied, WorkerProcess, command_log
-from qloom.worlds.realtime import exited
+from qloom.worlds.process import TaskRaised, WorkerDied, WorkerProcess
 
 ANY_SIZE = 2**62  # a site that gives no size takes any problem, however many shots
 NO_LIMIT_S = 1e7

@@ -7,7 +7,6 @@ import contextlib
 import functools
 import os
 import pickle
-import re
 import signal
 import subprocess
 import sys
@@ -19,12 +18,11 @@ from typing import Any
 import cloudpickle
 
 from qloom import worker
-from qloom.model import CommandResult, Payload, Task, TaskFunction, Work, work_of
+from qloom.model import CommandResult, Task, TaskFunction
 from qloom.worker import HEADER
 from qloom.world import Ran
 
 LOG_TAIL = 2000
-LONGEST_NAME = 60
 LOCAL = (sys.executable, "-u", worker.__file__)
 
 
@@ -206,29 +204,6 @@ class WorkerProcess:
         tails = [_tail(log) for log in (self._task_log, self._log) if log is not None]
         tail = "\n".join(text for text in tails if text)
         return f"\nthe last it printed:\n{tail}" if tail else ""
-
-
-def task_log(logs: Path | None, work: Work) -> Path | None:
-    """Where the output of a task goes: a file named by its job, its phase and its place there."""
-    if logs is None:
-        return None
-    name = _as_file_name(work.task.name)
-    known = (
-        f"{work.phase:03d}-{name}-{work.place}" if work.phase else f"spare-{name}-{work.key[:8]}.{work.occurrence}"
-    )
-    return logs / work.job / f"{known}.log"
-
-
-def command_log(logs: Path | None, payload: Payload) -> Path | None:
-    """Where the output of a quantum command goes."""
-    if logs is None:
-        return None
-    work = work_of(payload)
-    return logs / work.job / f"quantum-{_as_file_name(payload.name)}-{work.key[:8]}.{work.occurrence}.log"
-
-
-def _as_file_name(text: str) -> str:
-    return re.sub(r"[^\w.+-]+", "_", text)[:LONGEST_NAME]
 
 
 def _tail(log: Path) -> str:

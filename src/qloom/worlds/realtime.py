@@ -15,11 +15,12 @@ from qloom.apart import let_cancel
 from qloom.errors import TaskFailed
 from qloom.journal.event import Record
 from qloom.journal.events import WorkerStarted
+from qloom.logs import exited, task_log
 from qloom.model import CommandResult, Work
 from qloom.site import Overheads, Site
 from qloom.world import Clock, Ran, UnixClock, World
 from qloom.worlds import DriverJobs, RunContext, WorldEntry, WorldFactory
-from qloom.worlds.process import TaskRaised, WorkerProcess, task_log
+from qloom.worlds.process import TaskRaised, WorkerProcess
 
 T = TypeVar("T")
 
@@ -127,13 +128,6 @@ def note_start(name: str, clock: Clock, record: Record | None) -> Callable[[asyn
 def task_environment(nodes: Sequence[str], work: Work) -> dict[str, str]:
     """The variables by which a task knows where it is."""
     return {"QLOOM_NODES": ",".join(nodes), "QLOOM_CPUS": str(work.task.cpus), "QLOOM_JOB": work.job}
-
-
-def exited(result: CommandResult) -> str:
-    """How a command failed, and what it said last: after a colon if that is one line, else below."""
-    said = (result.stderr or result.stdout).strip()
-    between = "\n" if "\n" in said else ": "
-    return f"exited with {result.exit_code}" + (f"{between}{said}" if said else "")
 
 
 async def run_task(worker: WorkerProcess, nodes: Sequence[str], work: Work, logs: Path | None) -> Ran:

@@ -6,6 +6,7 @@ until there is a result.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import uuid
@@ -21,6 +22,7 @@ from qloom.model import Payload
 POLL_S = 30.0
 
 View = dict[str, Any]
+START_S = 2.0  # how long a run waits for a broker before it begins
 
 
 class BrokerClient:
@@ -239,3 +241,13 @@ def _form(payload: Payload | View) -> View:
         "name": payload.name,
         "options": {**payload.device_options, **seed},
     }
+
+
+def devices_at(address: str) -> list[View]:
+    """The devices of a broker; raises if none answers. Not to be called from a coroutine."""
+
+    async def ask() -> list[View]:
+        async with BrokerClient(address, retry_s=START_S) as client:
+            return await client.devices()
+
+    return asyncio.run(ask())

@@ -13,11 +13,13 @@ import itertools
 import json
 import math
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 from qloom.aio import TaskScope, run_to_end
 from qloom.answers import executed
 from qloom.broker.client.client import BrokerClient, View, executed_s
+from qloom.broker.client.commands import QuantumCommands
 from qloom.broker.port import Session
 from qloom.device import Description
 from qloom.devices.check import check_payload
@@ -31,19 +33,8 @@ from qloom.payloads.adapt import program_answer, wire_body
 
 REFRESH_S = 2.0  # how old the picture of the devices may be
 KEEP_S = 30.0  # how often the broker hears that a session is still wanted
-START_S = 2.0  # how long a run waits for a broker before it begins
 GONE = ("failed", "cancelled", "expired")
 GIVE_UP_S = 5.0  # how long the end of a run waits to take something back from a broker that is away
-
-
-def devices_at(address: str) -> list[View]:
-    """The devices of a broker; raises if none answers. Not to be called from a coroutine."""
-
-    async def ask() -> list[View]:
-        async with BrokerClient(address, retry_s=START_S) as client:
-            return await client.devices()
-
-    return asyncio.run(ask())
 
 
 class RemoteSession:
@@ -66,8 +57,11 @@ class RemoteSession:
 class RemoteBroker:
     """One run's way to a broker: `await RemoteBroker.connect(address, run)`, where `run` is its name there."""
 
-    def __init__(self, client: BrokerClient, run: str, devices: list[View], *, resumable: bool) -> None:
+    def __init__(
+        self, client: BrokerClient, run: str, devices: list[View], commands: QuantumCommands, *, resumable: bool
+    ) -> None:
         self._client = client
+        self._commands = commands
         self._run = run
         self._resumable = resumable
         self._devices = {view["name"]: view for view in devices}
@@ -78,21 +72,19 @@ class RemoteBroker:
         self._scope.spawn(self._keep_sessions())
 
     @classmethod
-    async def connect(cls, address: str, run: str, *, resumable: bool) -> RemoteBroker:
+    async def connect(cls, address: str, run: str, *, resumable: bool, logs: Path | None = None) -> RemoteBroker:
         """Wait for the broker, and see what it has. A run that can be resumed has a name that no other run has."""
         client = BrokerClient(address, retry_s=math.inf)
-        return cls(client, run, await client.devices(), resumable=resumable)
+        return cls(client, run, await client.devices(), QuantumCommands(address, logs), resumable=resumable)
 
     # Devices
 
     def choose(self, payload: Payload | None = None) -> str:
         """See `BrokerPort.choose`; the broker itself checks the payload once more."""
-        if payload is not None and payload.kind == "command":
-            raise PayloadError(
-                "a quantum command talks to a device itself, so it cannot pass through a broker",
-                hint="run this job file without --broker, and without $QLOOM_BROKER",
-            )
-        return choose_device([_offer(view) for view in self._devices.values()], payload)
+        offers = [_offer(view) for view in self._devices.values()]
+        if payload is not None and payload.kind == "command":  # whatever the device takes: it talks to it itself
+            return choose_device(offers, None) if payload.device is None else self._device(payload.device)["name"]
+        return choose_device(offers, payload)
 
     def describe(self, name: str) -> Description:
         """See `BrokerPort.describe`."""
@@ -100,11 +92,12 @@ class RemoteBroker:
 
     def takes(self, name: str, payload: Payload) -> bool:
         """See `BrokerPort.takes`."""
-        try:
+        if payload.kind == "command" or payload.device not in (None, name):
+            return payload.device in (None, name)
+        with contextlib.suppress(PayloadError):
             check_payload(self.describe(name), payload)
-        except PayloadError:
-            return False
-        return payload.device in (None, name)
+            return True
+        return False
 
     def is_up(self, name: str) -> bool:
         """See `BrokerPort.is_up`."""
@@ -183,6 +176,8 @@ class RemoteBroker:
 
     async def run(self, work: QuantumWork, device: str, session: Session | None, recorder: Recorder) -> Any:
         """Queue a payload and wait for its answer; if the caller is cancelled, so is the task."""
+        if work.payload.kind == "command":
+            return await self._commands.run(self, work, device, session, recorder)
         form = {**_form(work, self._device(device)), "device": device, "job": f"{self._run}/{work.job}"}
         tasks = self._sessions[session.id].tasks if session is not None else []
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -16,6 +16,7 @@ from typing import Any
 
 from qloom.errors import TaskFailed
 from qloom.journal.event import Record
+from qloom.logs import task_log
 from qloom.model import Task, Work, call
 from qloom.mpi.launch import mpiexec, require_mpi, run_ranks
 from qloom.site import Overheads, Site
@@ -24,7 +25,7 @@ from qloom.worlds import RunContext
 from qloom.worlds.answers import WorkerAnswers, emulate
 from qloom.worlds.line import FifoLine
 from qloom.worlds.partitions import Partitions, lease_of
-from qloom.worlds.process import WorkerDied, task_log
+from qloom.worlds.process import WorkerDied
 from qloom.worlds.realtime import LocalWorkers, RealClock, RealTimeEntry, run_task, task_environment
 
 STARTS, TASKS = 3, 200  # of workers and of empty tasks, when it is measured

@@ -22,6 +22,7 @@ from qloom.aio import TaskScope, run_to_end
 from qloom.errors import JobError, NodeLost, TaskFailed
 from qloom.journal.event import Record
 from qloom.journal.events import NodesLost
+from qloom.logs import task_log
 from qloom.model import Work
 from qloom.mpi.launch import run_ranks, srun
 from qloom.slurm.client import FIRST_PAUSE_S, LONGEST_PAUSE_S, Client, Urgency
@@ -29,7 +30,7 @@ from qloom.slurm.commands import clean_environment, controller_is_down
 from qloom.slurm.endings import wait_past_completing
 from qloom.worker import die_with_parent
 from qloom.world import Clock, Lease, Ran
-from qloom.worlds.process import WorkerDied, WorkerProcess, task_log
+from qloom.worlds.process import WorkerDied, WorkerProcess
 from qloom.worlds.realtime import note_start, run_task, task_environment
 from qloom.worlds.slurm.lease_jobs import ChangeRecorder, LeaseJob, LeaseJobs
 from qloom.worlds.slurm.requests import ReportTaken
