@@ -101,7 +101,7 @@ def show_starts(directory: Path, starts: int) -> None:
             outcome = run(program, world="slurm", strategy="workflow", site=site(keep_s), parameters=asked)
             outcome.result  # noqa: B018  raises if it failed
             medians.append(statistics.median(first_tasks_s(outcome.events)[1:]))
-        cells = "".join(f" {each:.2f} s | {each / plain_s:.1f} |" for each in medians)
+        cells = "".join(f" {each:.2f} s | {each / plain_s:.2f} |" for each in medians)
         print(f"| {name} | {plain_s:.2f} s |{cells}", flush=True)
 
 
