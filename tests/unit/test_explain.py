@@ -5,9 +5,10 @@ import pytest
 import qloom
 from qloom.journal.event import event_from
 from qloom.journal.events import Resumed
+from qloom.journal.intervals import WorkerStart
 from qloom.journal.queries import SlurmJob
 from qloom.views.explain import explain
-from qloom.views.summary import divide, human_s
+from qloom.views.summary import divide, human_s, starts_in_words
 
 STRATEGIES = ("coschedule", "offload", "workflow", "vqpu", "malleable", "split", "malleable+share")
 
@@ -246,3 +247,9 @@ def test_a_run_whose_driver_lives_is_as_old_as_it_is():
 )
 def test_durations_for_people(seconds, words):
     assert human_s(seconds) == words
+
+
+def test_cold_and_warm_starts_are_told_apart():
+    starts = [WorkerStart("c1", 6.7), WorkerStart("c1", 0.3, warm=True), WorkerStart("c2", 0.5, warm=True)]
+    assert starts_in_words(starts) == ["workers started once cold, in 6.7 s and 2 times warm, in 0.4 s"]
+    assert starts_in_words(starts[:1]) == []

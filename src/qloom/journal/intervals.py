@@ -166,6 +166,7 @@ class WorkerStart:
 
     node: str
     seconds: float
+    warm: bool = False  # forked by a process that had imported before
 
 
 @dataclass(slots=True)

@@ -138,7 +138,7 @@ def claimed(run: RunState, event: Claimed) -> None:
 
 
 def worker_started(run: RunState, event: WorkerStarted) -> None:
-    run.trace.workers.append(WorkerStart(event.node, event.seconds))
+    run.trace.workers.append(WorkerStart(event.node, event.seconds, event.warm))
 
 
 def task_started(run: RunState, event: TaskStarted) -> None:

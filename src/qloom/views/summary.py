@@ -6,10 +6,12 @@ Durations are worded here as people say them, for other views and the advisor to
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 
 from qloom.journal.events import Recalibrated
 from qloom.journal.fold import RunState
 from qloom.journal.history import History, history_of
+from qloom.journal.intervals import WorkerStart
 from qloom.journal.state import JobState
 from qloom.views.accounting import account
 
@@ -48,7 +50,21 @@ def where_time_went(now: RunState) -> list[str]:
             lines += _in_words(f"job {job.name}", parts) + _extras(history, job)
     if len(now.jobs) > JOBS_ONE_BY_ONE:
         lines += _in_words(f"all {len(now.jobs)} jobs together", together)
-    return lines
+    return lines + starts_in_words(now.trace.workers)
+
+
+def starts_in_words(starts: Sequence[WorkerStart]) -> list[str]:
+    """How workers started, if some of them were warm: that of the others is part of the overheads."""
+    warm_s = [start.seconds for start in starts if start.warm]
+    cold_s = [start.seconds for start in starts if not start.warm]
+    if not warm_s:
+        return []
+    parts = [
+        f"{_times(len(found))} {how}, in {median(found):.1f} s"
+        for how, found in (("cold", cold_s), ("warm", warm_s))
+        if found
+    ]
+    return [f"workers started {' and '.join(parts)}"]
 
 
 def ended_in_words(job: JobState) -> str:
