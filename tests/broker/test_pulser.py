@@ -20,7 +20,8 @@ from pulser.backend.remote import BatchStatus, JobStatus, RemoteBackend, RemoteR
 
 from qloom.broker.client.sync import SyncBrokerClient
 from qloom.errors import InputError, PayloadError
-from qloom.interop.pulser import QloomBackend, QloomConnection, _counts
+from qloom.interop.pulser import QloomBackend, QloomConnection
+from qloom.interop.pulser.connections import _counts
 from tests.broker.processes import ROOT, Service
 
 pytestmark = pytest.mark.slow  # real libraries, a real service

@@ -83,6 +83,19 @@ class JobObjects(ABC):
         for each in self._handed_out:
             each.close()
 
+    def pulser_backend(self, sequence: Any, device: str | None = None, **options: Any) -> Any:
+        """A Pulser backend for a sequence, whose jobs are quantum calls; options: `config`, `mimic_qpu`."""
+        self._require_waits("a Pulser backend", "await job.quantum(sequence)")
+        _require("pulser", "pulser")
+        from qloom.interop.pulser import DEFAULT_RUNS, JobConnection, QloomBackend
+
+        connection = JobConnection(self.payload_transport(device), self.quantum_block, DEFAULT_RUNS)
+        return QloomBackend(sequence, connection, **options)
+
+    @abstractmethod
+    def quantum_block(self) -> Any:
+        """Keep one hold of the QPU over all quantum tasks inside."""
+
     def pennylane_device(self, wires: Any = None, device: str | None = None) -> Any:
         """A PennyLane device of this job; shots are those of a QNode: `qml.set_shots(qnode, 1000)`."""
         self._require_waits("a PennyLane device", "job.quantum(...)")
