@@ -1,9 +1,9 @@
 """Strategies, worlds, devices, policies and engines by name: qloom's own, and those of other packages.
 
 A package announces its own by entry points in the groups `qloom.strategies`, `qloom.worlds`, `qloom.devices`,
-`qloom.payloads`, `qloom.policies` and `qloom.engines`. Nothing is imported before it is asked for by name, and
-installed packages are searched only for names that qloom does not have itself, so that commands start quickly and a
-broken plug-in breaks only what asks for it.
+`qloom.payloads`, `qloom.policies`, `qloom.doors` and `qloom.engines`. Nothing is imported before it is asked for by
+name, and installed packages are searched only for names that qloom does not have itself, so that commands start
+quickly and a broken plug-in breaks only what asks for it.
 
 A registry knows nothing of what it holds: the rooms that use one say what it is to hold.
 """

@@ -11,7 +11,16 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from qloom.broker.config_parts import AuthPart, ConfigPart, LimitsPart, Positive, ProjectPart, PromisePart, SlurmPart
+from qloom.broker.config_parts import (
+    AuthPart,
+    ConfigPart,
+    DoorPart,
+    LimitsPart,
+    Positive,
+    ProjectPart,
+    PromisePart,
+    SlurmPart,
+)
 from qloom.broker.queue.lines import DeviceSpec, shares_for
 from qloom.broker.queue.policies import POLICIES
 from qloom.broker.slurm import Account
@@ -55,6 +64,10 @@ class BrokerConfig(ConfigPart):
     limits: LimitsPart = Field(default=LimitsPart(), description="`[limits]`.")
     auth: AuthPart = Field(default=AuthPart(), description="`[auth]`.")
     slurm: SlurmPart = Field(default=SlurmPart(), description="`[slurm]`.")
+    doors: dict[str, DoorPart] = Field(
+        default={},
+        description="`[doors.NAME]`, one table for each [door](../guides/doors.md) that is open; none if not given.",
+    )
     hook: tuple[str, ...] = Field(
         default=(),
         description="A command and its arguments, run with `QLOOM_DEVICE` and `QLOOM_DEVICE_STATE` set when the "
@@ -69,6 +82,8 @@ class BrokerConfig(ConfigPart):
             raise ValueError(f"policy: there is none called {self.policy!r}, choose one of {', '.join(POLICIES)}")
         if not self.devices:
             raise ValueError("devices: a broker needs at least one")
+        if self.doors and "token" not in self.auth.methods:
+            raise ValueError("doors: vendors' clients show tokens, and auth.methods does not have them")
         for address in self.addresses:
             if not is_local(address) and ("none" in self.auth.methods or not _proves(self.auth.methods)):
                 raise ValueError(

@@ -155,6 +155,14 @@ class AuthPart(ConfigPart):
     )
 
 
+class DoorPart(ConfigPart):
+    """`[doors.NAME]`: a vendor's protocol, spoken below the path `/doors/NAME`."""
+
+    devices: Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+        description="Names of the devices that its clients see; no others can be reached through it."
+    )
+
+
 class SlurmPart(ConfigPart):
     """`[slurm]`: what is asked of Slurm."""
 

@@ -72,6 +72,7 @@ class TaskRecord:
     set_up: str | None = None
     places: tuple[Place, ...] = ()
     key: str | None = None
+    note: str = ""  # of the door that it came through
     state: str = "queued"
     attempts: int = 0
     started_us: int | None = None  # first handed over

@@ -71,6 +71,7 @@ class TaskRequest:
     key: str | None = None  # the same key never makes a second task
     slurm_job: str | None = None  # that holds a share of the device, where the broker asks for one
     devices: tuple[str, ...] = ()  # several that it may run on; `ANY_DEVICE`: any that fits
+    note: str = ""  # what the door that it came through keeps with it, as JSON
 
     known_digest: str = ""  # if it was found where the body was read
 
@@ -83,8 +84,9 @@ class TaskRequest:
         left_out = ("payload", "known_digest", "slurm_job")
         own = {name: value for name, value in vars(self).items() if name not in left_out}
         whole = {**own, "session": None, "envelope": {**payload, "body": given.value}}
-        if not self.devices:
-            del whole["devices"]  # keys of brokers that knew nothing of it go on to hold
+        for name in ("devices", "note"):
+            if not whole[name]:
+                del whole[name]  # keys of brokers that knew nothing of it go on to hold
         return hashlib.sha256(json.dumps(whole, sort_keys=True, default=str).encode()).hexdigest()
 
 

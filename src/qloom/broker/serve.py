@@ -26,6 +26,7 @@ from qloom.broker.auth.peers import Munge, proxies_named
 from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.clock import ServiceClock
 from qloom.broker.config import BrokerConfig, MakeDevice, devices_of
+from qloom.broker.doors.opening import doors_of
 from qloom.broker.members import Members, Reload, kept_accounts, projects_of
 from qloom.broker.monitor import StateHook
 from qloom.broker.problems import Unavailable
@@ -70,17 +71,23 @@ async def _serve(
     config: BrokerConfig, make_device: MakeDevice, read: Callable[[], BrokerConfig], deadline: StopDeadline
 ) -> None:
     with alone(config.store_path), listening(config.addresses, config.socket_mode) as sockets:
-        async with running(config, make_device) as broker, _readers(config) as reader:
+        async with (
+            running(config, make_device) as broker,
+            _readers(config) as reader,
+            doors_of(config.doors, config.limits, broker) as doors,
+        ):
             auth = authenticator(config)
             members = Members(config, broker, auth, slurm_site(config) if config.slurm.projects else None)
             await members.refresh()
             broker.spawn(members.keep())
             reload = Reload(config, read, broker, members)
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
-            app = make_app(broker, auth, config.limits, config.auth.proxy_header, reader)
+            app = make_app(broker, auth, config.limits, config.auth.proxy_header, reader, doors)
             for name in ("uvicorn.error", "asyncio", "qloom.broker.server"):
                 logging.getLogger(name).addFilter(SparseLines())  # what strangers can make happen
             LOG.info("listening on %s", ", ".join(config.addresses))
+            for door in doors:
+                LOG.info("door %s is open for %s", door.path, ", ".join(door.devices))
 
             def stop() -> None:
                 LOG.info("stopping: tasks on devices go on, and are found again")

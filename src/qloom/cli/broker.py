@@ -217,12 +217,14 @@ def reconcile(
 def check(config: ConfigFile = None, as_json: Json = False) -> None:
     """Check config, devices, shares and store. The broker may be running."""
     from qloom.broker.config import devices_of, read_config
+    from qloom.broker.doors.opening import open_doors
     from qloom.broker.store.file import is_gone
     from qloom.broker.store.schema import integrity
     from qloom.devices.factory import make_device
 
     settings = read_config(config)
     described = [device.description for device in devices_of(settings, make_device)]
+    open_doors(settings.doors, described)
     shares = {each.name: settings.spec(each).shares for each in described}
     gone = is_gone(settings.store_path)
     problems = ["it is gone, and one was made here before"] if gone else []

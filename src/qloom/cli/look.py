@@ -235,6 +235,7 @@ def schema() -> None:
 
 def plugins(as_json: Json = False) -> None:
     """List strategies, worlds, devices, policies and engines."""
+    from qloom.broker.doors.registry import DOORS
     from qloom.devices.factory import DEVICES
     from qloom.lab.schedulers import POLICIES
     from qloom.payloads.adapt import ADAPTERS
@@ -244,7 +245,7 @@ def plugins(as_json: Json = False) -> None:
 
     rows = [
         {"kind": registry.kind, "name": entry.name, "from": entry.origin, "target": entry.target, "problem": problem}
-        for registry in (STRATEGIES, WORLDS, DEVICES, ADAPTERS, POLICIES, ENGINES)
+        for registry in (STRATEGIES, WORLDS, DEVICES, ADAPTERS, POLICIES, DOORS, ENGINES)
         for entry, problem in registry.plug_ins()
     ]
     if as_json:

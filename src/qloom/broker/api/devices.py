@@ -52,6 +52,10 @@ class DeviceApi:
         """All devices, as everybody may see them."""
         return [self.view(name) for name in self._devices]
 
+    def descriptions(self) -> list[Description]:
+        """What all devices say of themselves."""
+        return [device.description for device in self._devices.values()]
+
     def view(self, name: str) -> View:
         """What a device is and how it stands."""
         self._require(name)

@@ -79,6 +79,7 @@ class TaskApi:
             set_up=place.set_up,
             places=others,
             key=request.key,
+            note=request.note,
         )
         actions = self._core.handle(TaskSubmitted(task.quantum_task()), now_us)  # raises if it is not admitted
         self._registry.add_task(task, request.digest(), text)
@@ -162,6 +163,14 @@ class TaskApi:
         if view["state"] == "done":
             view["result"] = self._store.result(id)
         return view
+
+    def note(self, who: Caller, id: str) -> str:
+        """What the door that a task of the caller came through keeps with it; empty if it came another way."""
+        task = self._registry.tasks.get(id)
+        project = task.project if task is not None else self._store.task_view(id).get("project")
+        if project not in who.projects:
+            raise NotFound(f"there is no task {id}")
+        return task.note if task is not None else self._store.note(id)
 
     def as_seen(self, who: Caller, view: View) -> View:
         """A task as a caller may see it: whose session it runs in is for those to know who may use that."""

@@ -8,23 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from qloom.broker.auth.callers import Authenticator, RequestHead
 from qloom.broker.auth.peers import peer_of
 from qloom.broker.config_parts import LimitsPart
-from qloom.broker.problems import (
-    Malformed,
-    TooLarge,
-    TooManyRequests,
-    TooSlow,
-    Unauthenticated,
-    Unavailable,
-    status_of,
-)
+from qloom.broker.problems import TooLarge, TooSlow, Unauthenticated, Unavailable
 from qloom.broker.requests import Caller
+from qloom.broker.server.entrances import Entrance, OwnEntrance, answer
 from qloom.broker.server.limits import ByteBudget, Rate, Slots
 from qloom.broker.server.protocol import check_request
 from qloom.broker.server.server import App, Message, Receive, Scope, Send
@@ -32,7 +24,6 @@ from qloom.errors import QloomError
 
 OPEN_PATHS = ("/healthz", "/metrics", "/openapi.json")  # they reveal nothing of anybody
 STREAMS = "/v1/events"
-TASKS = "/v1/tasks"
 LISTS = ("/v1/tasks", "/v1/sessions", "/v1/queue", "/v1/devices")  # their answers may be long
 LIST_BYTES = 32 * 1024  # of a list that count as another request: making them takes about as long as a small answer
 WALKS = ("/v1/tasks", "/v1/sessions", "/v1/queue", "/metrics")  # GET looks at every task that is not over
@@ -51,9 +42,12 @@ class Gate:
         limits: LimitsPart,
         proxy_header: str,
         count_tasks: Callable[[], int] = lambda: 0,  # that are not over
+        doors: Sequence[Entrance] = (),
     ) -> None:
         self._app, self._auth, self._limits = app, auth, limits
         self._count_tasks = count_tasks
+        self._own: Entrance = OwnEntrance()
+        self._doors = tuple(doors)
         self._proxy_header = proxy_header.lower().encode()
         self._rate = Rate(limits.requests_per_s, limits.burst, time.monotonic)
         self._failures = Rate(limits.failures_per_s, limits.failures_burst, time.monotonic, "wrong credentials")
@@ -71,6 +65,7 @@ class Gate:
         if scope["type"] != "http":
             return
         answered = False
+        entrance = self._entrance(scope["path"])
 
         async def noted_send(message: Message) -> None:
             nonlocal answered
@@ -78,37 +73,42 @@ class Gate:
             await send(message)
 
         try:
-            await self._pass(scope, receive, noted_send)
+            await self._pass(scope, receive, noted_send, entrance)
         except asyncio.CancelledError:  # by a server that stops and has waited long enough
             if answered:
                 raise
-            await answer(send, _stopping())
+            await answer(send, _stopping(), entrance)
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def _entrance(self, path: str) -> Entrance:
+        return next((door for door in self._doors if path.startswith(f"{door.path}/")), self._own)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send, entrance: Entrance) -> None:
         async with contextlib.AsyncExitStack() as held:
             try:
-                body = await self._admit(scope, receive, held)
+                body = await self._admit(scope, receive, held, entrance)
             except QloomError as error:
-                await answer(send, error)
+                await answer(send, error, entrance)
                 return
             if body is not None:
                 caller: Caller | None = scope.get("caller")
                 if caller is not None:
-                    send = self._while_allowed(caller, send)
+                    send = self._while_allowed(caller, send, entrance)
                     send = self._charged(caller, send) if scope["path"] in LISTS else send
                 await self._app(scope, _replay(body, receive), send)
 
-    async def _admit(self, scope: Scope, receive: Receive, held: contextlib.AsyncExitStack) -> bytes | None:
+    async def _admit(
+        self, scope: Scope, receive: Receive, held: contextlib.AsyncExitStack, entrance: Entrance
+    ) -> bytes | None:
         """The body of a request that may pass, or None if whoever sent it has gone; what it uses is in `held`."""
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
-        check_request(raw, scope["http_version"], scope["headers"], (self._proxy_header,))
+        check_request(raw, scope["http_version"], scope["headers"], (self._proxy_header, *entrance.single))
         headers = dict(scope["headers"])
         peer = peer_of(scope.get("client"))
         if scope["path"] in OPEN_PATHS:
             self._take_rate(scope, peer)
             return b""
         with self._counted_failures(peer):
-            identity = await self._auth.identify(self._head(scope, raw, headers))
+            identity = await self._auth.identify(self._head(scope, raw, headers, entrance))
         user = identity.caller.user
         self._take_rate(scope, user)
         identity.caller.require_method(str(scope["method"]))
@@ -116,7 +116,7 @@ class Gate:
         if scope["path"] == STREAMS:
             held.enter_context(self._streams.held(user, "streams of events"))
         most = self._limits.max_bytes
-        if scope["path"] != TASKS:
+        if not entrance.takes_tasks(scope["path"]):
             most = min(most, FORM_BYTES)
         body = await self._body(user, headers, receive, held, most)
         if body is not None:
@@ -131,20 +131,20 @@ class Gate:
         if scope["path"] in WALKS and scope["method"] == "GET":
             self._rate.charge(who, self._count_tasks() // WALK_TASKS)
 
-    def _head(self, scope: Scope, raw_path: bytes, headers: Mapping[bytes, bytes]) -> RequestHead:
+    def _head(self, scope: Scope, raw_path: bytes, headers: Mapping[bytes, bytes], entrance: Entrance) -> RequestHead:
         query: bytes = scope.get("query_string", b"")
         target = raw_path + (b"?" + query if query else b"")
-        given, named = headers.get(b"authorization"), headers.get(self._proxy_header)
+        named = headers.get(self._proxy_header)
         return RequestHead(
             str(scope["method"]),
             target.decode("latin-1"),
             scope.get("client"),
-            None if given is None else given.decode("latin-1"),
+            entrance.authorization(headers),
             None if named is None else named.decode("latin-1"),
             any(name in headers for name in FORWARDED),
         )
 
-    def _while_allowed(self, caller: Caller, send: Send) -> Send:
+    def _while_allowed(self, caller: Caller, send: Send, entrance: Entrance) -> Send:
         """Send an answer only to who may still have it: a request can wait for a minute."""
         refused = False
 
@@ -154,7 +154,7 @@ class Gate:
                 current = self._auth.current(caller)
                 if current is None or not current.covers(caller):
                     refused = True
-                    await answer(send, _withdrawn() if current is None else _changed())
+                    await answer(send, _withdrawn() if current is None else _changed(), entrance)
             if not refused:
                 await send(message)
 
@@ -251,22 +251,3 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again
-
-
-async def answer(send: Send, error: QloomError) -> None:
-    """An error as JSON. After one that leaves in doubt where the next request begins, the connection is closed."""
-    body = json.dumps(problem(error)).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if isinstance(error, Unauthenticated):
-        headers.append((b"www-authenticate", b"Bearer"))
-    if isinstance(error, TooManyRequests | Unavailable):
-        headers.append((b"retry-after", b"1"))
-    if isinstance(error, Malformed | TooSlow):
-        headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": status_of(error), "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-def problem(error: QloomError) -> dict[str, str | None]:
-    """What every error looks like."""
-    return {"error": type(error).__name__, "message": error.message, "hint": error.hint}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Header, Query, Request
@@ -22,7 +23,8 @@ from qloom.broker.config_parts import AuthPart, LimitsPart
 from qloom.broker.feed import stream_events
 from qloom.broker.problems import status_of
 from qloom.broker.requests import Caller, hold_named
-from qloom.broker.server.gate import Gate, problem
+from qloom.broker.server.entrances import VendorEntrance, problem
+from qloom.broker.server.gate import Gate
 from qloom.broker.server.monitoring import BrokerMetrics, health
 from qloom.broker.service import BrokerService
 from qloom.errors import QloomError
@@ -61,8 +63,9 @@ def make_app(
     limits: LimitsPart | None = None,
     proxy_header: str = AuthPart().proxy_header,
     reader: TaskReader | None = None,
+    doors: Sequence[VendorEntrance] = (),
 ) -> FastAPI:
-    """The service around a broker that was started; `reader` reads the bodies of submissions."""
+    """The service around a broker that was started; `reader` reads the bodies of submissions, `doors` are open."""
     app = FastAPI(
         title="qloom broker",
         version=__version__,
@@ -77,6 +80,7 @@ def make_app(
         limits=limits or LimitsPart(),
         proxy_header=proxy_header,
         count_tasks=lambda: len(broker.registry.tasks),
+        doors=doors,
     )
     _report_errors(app)
     _tasks(app, broker.tasks, reader or LoopReader())
@@ -84,6 +88,8 @@ def make_app(
     _oversight(app, broker.oversight)
     _devices(app, broker.devices)
     _watching(app, broker, auth)
+    for door in doors:
+        app.mount(door.path, door.app())
     return app
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from qloom.errors import InputError
 
-VERSION = 3
+VERSION = 4
 
 TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -38,7 +38,8 @@ CREATE TABLE tasks (
     places TEXT,                         -- the devices that it may run on, if there are several
     ran_us INTEGER NOT NULL DEFAULT 0,   -- execution that counted before `counted_us`
     counted_us INTEGER,                  -- since when execution counts; NULL while the device is away
-    calibration TEXT                     -- of the device, as the task was executed
+    calibration TEXT,                    -- of the device, as the task was executed
+    note TEXT NOT NULL DEFAULT ''        -- of the door that the task came through, as JSON
 );
 CREATE UNIQUE INDEX tasks_by_key ON tasks (user, project, key) WHERE key IS NOT NULL;
 CREATE INDEX tasks_live ON tasks (number) WHERE ended_us IS NULL;

@@ -41,11 +41,11 @@ class TaskStore:
         self.database.stage_new(task.id)
         self.stage(
             "INSERT INTO tasks (id, user, project, device, session, job, name, key, digest, expected_s, priority, "
-            "max_wait_s, time_limit_s, set_up, places, state, submitted_us) "
-            "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,'queued',?)",
+            "max_wait_s, time_limit_s, set_up, places, state, submitted_us, note) "
+            "VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,'queued',?,?)",
             *(task.id, task.user, task.project, task.device, task.session, task.job, task.name),
             *(task.key, digest, task.expected_s, task.priority, task.max_wait_s),
-            *(task.time_limit_s, task.set_up, _places_text(task.places), task.submitted_us),
+            *(task.time_limit_s, task.set_up, _places_text(task.places), task.submitted_us, task.note),
             group=task.id,
         )
         self.stage("INSERT INTO payloads VALUES (?, ?)", task.id, payload, group=task.id)
@@ -158,6 +158,11 @@ class TaskStore:
         row = self.database.row("SELECT digest FROM tasks WHERE id = ?", task)
         return str(row["digest"]) if row is not None else None
 
+    def note(self, task: str) -> str:
+        """What the door that a task came through keeps with it; empty for a task of our own clients, or for none."""
+        row = self.database.row("SELECT note FROM tasks WHERE id = ?", task)
+        return str(row["note"]) if row is not None else ""
+
     def task_view(self, task: str) -> View:
         """A task that is over, as its owners see it; empty if there is none."""
         row = self.database.row(f"SELECT {ENDED_COLUMNS} FROM tasks WHERE id = ?", task)  # noqa: S608
@@ -200,6 +205,7 @@ class TaskStore:
                 set_up=row["set_up"],
                 places=_places_from(row["places"]),
                 key=row["key"],
+                note=row["note"],
                 state=row["state"] if row["token"] is not None else "queued",
                 attempts=row["attempts"],
                 started_us=row["started_us"],
