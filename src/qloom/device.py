@@ -25,6 +25,7 @@ class NativeGate:
     name: str
     qubits: int = 1
     duration_ns: float | None = None  # None: not known
+    error: float | None = None  # typical: 1 - average gate fidelity; None: not known
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,9 @@ class DeviceTarget:
     graph: str = ""  # couplings by name, of a machine that has thousands: "chimera 16 16 4"
     min_distance_um: float | None = None  # between two atoms
     max_radius_um: float | None = None  # of a register of atoms
+    t1_us: float | None = None  # typical coherence times; None: not known
+    t2_us: float | None = None
+    readout_error: float | None = None  # typical probability to read the other value; None: not known
 
 
 @dataclass(frozen=True)

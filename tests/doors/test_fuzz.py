@@ -19,7 +19,7 @@ from qloom.broker.auth.tokens import TokenFile
 from qloom.broker.clock import ServiceClock
 from qloom.broker.config_parts import LimitsPart
 from qloom.broker.doors.annealers import graph_id
-from qloom.broker.doors.door import BrokerParts
+from qloom.broker.doors.door import BrokerParts, named_uuid
 from qloom.broker.doors.registry import DOORS
 from qloom.broker.doors.translating import LoopTranslations
 from qloom.broker.server.http import make_app
@@ -61,16 +61,25 @@ def samples(payload: Payload) -> dict[str, Any]:
     return {"variables": variables, "samples": rows, "energies": [0.0], "occurrences": [payload.shots]}
 
 
+def counts(payload: Payload) -> list[dict[str, Any]]:
+    return [{"counts": {}, "registers": []} for entry in payload.value for _ in entry["rows"]]
+
+
 ANNEALER = replace(
     load_profile("annealer"), name="Advantage_mock1.0", target=DeviceTarget(8, graph="chimera 1 1 4"), qubits=8
 )
-DEVICES = {"dwave": (ANNEALER, samples)}
-CREDENTIALS = {"dwave": ("X-Auth-Token", "{}")}
+MACHINE = load_profile("helmi")
+LINE = replace(MACHINE.target or DeviceTarget(3), qubits=3, couplings=((0, 1), (1, 2)))
+MACHINE = replace(MACHINE, name="mockq", target=LINE)
+DEVICES = {"dwave": (ANNEALER, samples), "iqm": (MACHINE, counts)}
+CREDENTIALS = {"dwave": ("X-Auth-Token", "{}"), "iqm": ("Authorization", "Bearer {}")}
+RECORDED_SET = "cd4dd889-b88b-4370-ba01-eb8262ad9c53"
 
 
 def recording(door: str) -> list[dict[str, Any]]:
     """The requests of a client, made for the device that they are sent to here."""
-    text = (DATA / f"{door}.jsonl").read_text().replace("01abcdef", graph_id(ANNEALER))
+    current = named_uuid("calibration", MACHINE.name, "")
+    text = (DATA / f"{door}.jsonl").read_text().replace("01abcdef", graph_id(ANNEALER)).replace(RECORDED_SET, current)
     return [json.loads(line) for line in text.splitlines()]
 
 

@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from qloom.aio import TaskScope
+from qloom.devices.calibration import CalibrationData
 from qloom.devices.child import Child, ChildDied
 from qloom.devices.lend import ONE_THREAD, command
 from qloom.model import JsonText, Payload
@@ -99,8 +101,16 @@ class SolverProcesses:
 class SolverAnswers:
     """Answers of one solver as JSON, as the broker stores and sends them. The answer to a delay is its body."""
 
-    def __init__(self, solver: str, limits: Mapping[str, int], time_limit_s: float, memory_mib: int | None) -> None:
+    def __init__(
+        self,
+        solver: str,
+        limits: Mapping[str, int],
+        time_limit_s: float,
+        memory_mib: int | None,
+        noise: Callable[[], CalibrationData] | None = None,  # the figures that noise is made of, when a task begins
+    ) -> None:
         self._solver = solver
+        self._noise = noise
         self._limits = dict(limits)
         self._processes = SolverProcesses(time_limit_s, memory_mib)
         self._solving = TaskScope()
@@ -114,6 +124,8 @@ class SolverAnswers:
         if payload.kind == "delay":
             return None
         request = request_of(payload, token, self._limits)
+        if self._noise is not None:
+            request["calibration"] = asdict(self._noise())
         return self._solving.start(self._processes.solve(self._solver, request, payload.text, crash=crash))
 
     def compute(self, token: str, payload: Payload) -> JsonText:

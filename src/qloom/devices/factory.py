@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from qloom.device import Description, Device
-from qloom.devices.disruptions import DeviceFaults, window_from
+from qloom.devices.calibration import CalibrationData, calibration_of
+from qloom.devices.disruptions import DeviceFaults, Window, calibration_at, window_from
 from qloom.devices.profiles import load_profile
 from qloom.devices.solvers import OPTIONS, require
 from qloom.devices.technologies import technology
 from qloom.errors import InputError
 from qloom.plugins import Registry
+from qloom.ports import Clock
 
 # kind: technology, payloads; an emulated device takes delays as well, which only use its time
 EMULATED: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -39,7 +41,7 @@ COMMON = ("kind", "name", "technology", "profile", "qubits", "lanes", "set_up_s"
           "set_up_shared", "notes", "in_process", "vendor_queue", "can_stop", "compiles",
           "max_circuits", "max_used")  # fmt: skip
 OWN = {
-    **dict.fromkeys(EMULATED, ("calibration", "faults", "solver_time_limit_s")),
+    **dict.fromkeys(EMULATED, ("calibration", "faults", "solver_time_limit_s", "noise")),
     "qrmi": ("resource", "type", "tokens", "secrets", "module", "acquire", "poll_s", "call_s", "patience_s", "python",
              "environment", "log", "tries", "pause_s"),
     "process": ("device", "python", "environment", "log", "call_s", "tries", "pause_s"),
@@ -69,6 +71,7 @@ MEANINGS = {  # for the reference of the config
     "notes": "Text for users.",
     "in_process": "Whether it runs in the broker's own process: for tests and for `device` within `process`.",
     "calibration": 'Windows in which it starts nothing, in UTC: `{ at = "03:00", for_s = 1800 }`.',
+    "noise": "Whether a gate machine is noisy, by the figures of its target; without it, answers are ideal.",
     "faults": "Faults that it is made to have, for tests: `seed`, `rates`, `script`.",
     "solver_time_limit_s": "Seconds after which the solver of a task is ended, and the task fails.",
     "resource": "The name of the resource in QRMI.",
@@ -93,7 +96,8 @@ NUMBERS = (*WHOLE, "set_up_s", "per_shot_s", "solver_time_limit_s", "poll_s", "c
 ZERO_ALLOWED = ("set_up_s", "per_shot_s", "pause_s")
 TEXTS = ("name", "technology", "profile", "notes", "resource", "type", "tokens", "secrets", "module", "python", "log")
 LIMITS = ("qubits", "max_bits", "max_operations", "max_duration_ns", "max_answer_bytes")  # solvers keep them too
-YES_OR_NO = ("local_addressing", "set_up_shared", "acquire", "in_process", "vendor_queue", "can_stop", "compiles")
+YES_OR_NO = ("local_addressing", "set_up_shared", "acquire", "in_process", "vendor_queue", "can_stop", "compiles",
+             "noise")  # fmt: skip
 
 
 def make_device(config: Mapping[str, Any]) -> Device:
@@ -165,19 +169,37 @@ def make_emulated(config: Mapping[str, Any]) -> Device:
     calibration = config.get("calibration", ())
     if not isinstance(calibration, list | tuple):
         raise InputError(f"device {description.name}: calibration is a list of windows, not {calibration!r}")
+    windows, clock = [window_from(window) for window in calibration], UnixClock()
     answers = SolverAnswers(
         kind,
         {name: getattr(description, name) for name in LIMITS},
         float(config.get("solver_time_limit_s", 600.0)),
         int(config.get("memory_mib", MEMORY_MIB)),
+        _noise(description, windows, clock) if config.get("noise") else None,
     )
     return EmulatedDevice(
         description,
         answers,
-        UnixClock(),
-        windows=[window_from(window) for window in calibration],
+        clock,
+        windows=windows,
         faults=_table(DeviceFaults, config.get("faults", {}), f"device {description.name}: faults"),
     )
+
+
+def _noise(description: Description, windows: Sequence[Window], clock: Clock) -> Callable[[], CalibrationData]:
+    """The figures of the calibration that a device has when it is asked."""
+
+    def current() -> CalibrationData:
+        found = calibration_of(description, calibration_at(windows, clock.now_us() / 1e6))
+        if found is None or description.compiles:
+            raise InputError(
+                f"device {description.name}: noise needs a machine that does not compile, with figures of its errors",
+                hint='profile = "iqm-20"',
+            )
+        return found
+
+    current()
+    return current
 
 
 def _largest(kind: str) -> int:

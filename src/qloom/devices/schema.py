@@ -48,6 +48,10 @@ PARTS = {
     "channels": "Channels of pulse sequences; none: any.",
     "graph": "Couplings by name: `chimera ROWS COLUMNS SHORE`.",
     "min_distance_um": "Least distance of two atoms in micrometres; null: not known.",
+    "error": "Typical error: 1 - average gate fidelity; null: not known.",
+    "t1_us": "Typical T1 in microseconds; null: not known.",
+    "t2_us": "Typical T2 in microseconds; null: not known.",
+    "readout_error": "Typical probability to read the other value; null: not known.",
     "max_radius_um": "Largest distance of an atom from the middle in micrometres; null: not known.",
 }
 LEAST = {"qubits": 1, "lanes": 1, "max_shots": 1, "max_bits": 1, "max_operations": 1, "max_duration_ns": 1,

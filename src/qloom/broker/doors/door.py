@@ -54,10 +54,11 @@ class Door(ABC):
     """A vendor's protocol. `read_tasks` and `write_answer` run in limited processes for what is large."""
 
     name: str
+    path: str = ""  # that its requests begin with; /doors/NAME if it is not given
     single: tuple[bytes, ...] = (b"authorization", b"content-encoding")  # see `Entrance.single`
 
     def __init__(self, broker: BrokerParts, devices: Sequence[Description]) -> None:
-        self.path = f"/doors/{self.name}"
+        self.path = self.path or f"/doors/{self.name}"
         self.tasks, self.broker = broker.tasks, broker
         self.devices = {device.name: device for device in devices}
 

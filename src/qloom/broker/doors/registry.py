@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 DOORS: Registry[type[Door]] = Registry(
     "qloom.doors",
     "door",
-    {"dwave": "qloom.broker.doors.dwave:DwaveDoor"},
+    {"dwave": "qloom.broker.doors.dwave:DwaveDoor", "iqm": "qloom.broker.doors.iqm:IqmDoor"},
     expected="a class of doors",
     check=callable,
 )
