@@ -2,8 +2,8 @@
 
 One broker (`qloom broker serve`, on loopback, its store in a temporary directory) with emulated devices that take no
 time of their own. The same problem goes in turn through our own API and through a door; both ways are bare HTTP, so
-that no client's pause between two polls counts: submission, one long poll or question, and the result. What is measured
-is therefore the broker with its door, the solver's computation included, which is the same on both ways.
+that no client's pause between two polls counts: submission, one long poll or question, and the result. What is
+measured is therefore the broker with its door, the solver's computation included, which is the same on both ways.
 """
 
 from __future__ import annotations
@@ -109,7 +109,8 @@ def main() -> None:
         path = Path(directory)
         (path / "broker.toml").write_text(CONFIG.format(port=port, store=path / "broker.db"))
         token = TokenFile(path / "tokens.json").add("ann", ["physics"])
-        command = [Path(sys.executable).with_name("qloom"), "broker", "serve", "--config", path / "broker.toml"]
+        qloom = str(Path(sys.executable).with_name("qloom"))
+        command = [qloom, "broker", "serve", "--config", str(path / "broker.toml")]
         broker = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             headers = {"Authorization": f"Bearer {token}", "X-Auth-Token": token}
