@@ -24,9 +24,10 @@ from qloom.broker.doors.registry import DOORS
 from qloom.broker.doors.translating import LoopTranslations
 from qloom.broker.server.http import make_app
 from qloom.device import DeviceTarget
-from qloom.devices.emulated import EmulatedDevice, UnixClock
+from qloom.devices.emulated import EmulatedDevice
 from qloom.devices.profiles import load_profile
 from qloom.model import Payload, json_text
+from qloom.world import UnixClock
 from tests.broker.fakes import broker_on
 from tests.doors.site import CLIENTS, environment_of
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qloom.device import Description, DeviceTarget
-from qloom.devices.graphs import couplings_of
+from qloom.devices.profiles import couplings_of
 
 SPREAD = 0.1  # of the logarithm: values of a machine differ by about this share
 MOST_ERROR = 0.5

@@ -15,7 +15,7 @@ from qloom.devices.solvers import OPTIONS, require
 from qloom.devices.technologies import technology
 from qloom.errors import InputError
 from qloom.plugins import Registry
-from qloom.ports import Clock
+from qloom.world import Clock
 
 # kind: technology, payloads; an emulated device takes delays as well, which only use its time
 EMULATED: dict[str, tuple[str, tuple[str, ...]]] = {

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from qloom.device import Description, DeviceTarget
-from qloom.devices.graphs import couplings_of
+from qloom.devices.profiles import couplings_of
 
 ANNEALING_US = 20.0  # of one read, unless the problem says otherwise
 LEAST_ANNEAL_US, MOST_ANNEAL_US = 0.5, 2000.0

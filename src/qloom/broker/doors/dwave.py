@@ -39,7 +39,7 @@ MEDIA_TYPE = "application/vnd.dwave.sapi.{}+json; version=3.0.0"
 STATES = {"executing": "IN_PROGRESS", "done": "COMPLETED", "cancelled": "CANCELLED", "failed": "FAILED",
           "expired": "FAILED"}  # fmt: skip
 AWAY = ("maintenance", "error", "offline")
-NOBODY = Caller("", ())  # for counts that are nobody's
+FULL_LOAD_S = 3600.0  # an expected wait of this or more is a load of 1
 MOST_IDS = 1000  # of one question
 
 
@@ -104,14 +104,12 @@ class DwaveDoor(Door):
 
     def _definition(self, name: str) -> dict[str, Any]:
         view = self.broker.devices.view(name)
-        tasks = next(one for one in self.broker.devices.queue(NOBODY)["devices"] if one["device"] == name)
-        count = tasks["queued"] + tasks["on_device"]
         offline = view["drained"] or view["state"] in AWAY
         return {
             "identity": identity(self.devices[name]),
             "status": "OFFLINE" if offline else "ONLINE",
             "description": view["notes"] or f"{name}, through qloom's broker",
-            "avg_load": count / (count + view["lanes"]),
+            "avg_load": min(1.0, (view["expected_wait_s"] or 0.0) / FULL_LOAD_S),
             "properties": properties(self.devices[name]),
         }
 

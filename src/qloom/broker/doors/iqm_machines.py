@@ -9,7 +9,7 @@ from qloom.broker.doors.door import named_uuid
 from qloom.broker.doors.iqm_circuits import IMPLEMENTATIONS
 from qloom.device import Description, DeviceTarget
 from qloom.devices.calibration import CalibrationData, calibration_of
-from qloom.devices.graphs import couplings_of
+from qloom.devices.profiles import couplings_of
 
 GATES = {"r": "prx", "cz": "cz"}  # IQM's names of native gates
 EPOCH = datetime.fromtimestamp(0, UTC).isoformat()  # for what has no time
