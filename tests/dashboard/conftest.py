@@ -23,6 +23,7 @@ import qloom
 
 @qloom.task(expected_s=1)
 def until(path, number):
+    print(f"<b>task {number}</b>")
     while not Path(path).exists():
         time.sleep(0.02)
     return number

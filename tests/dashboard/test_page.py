@@ -66,6 +66,17 @@ def test_a_run_is_seen_as_it_goes_on_is_killed_and_resumed(page, waiting_run):
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+def test_the_output_of_tasks_is_followed(page, waiting_run):
+    page = page.page
+    open_run(page, waiting_run.name)
+    page.click("#logs")
+    page.wait_for_selector(".log:has-text('<b>task 4</b>')", timeout=60_000)
+    added = home.runs_directory() / waiting_run.name / "logs" / "later.log"
+    added.write_text("more\u202e\n")
+    page.wait_for_selector(".log:has-text('later | more\\\\u202e')", timeout=60_000)
+    assert page.locator(".log b").count() == 0
+
+
 def test_a_run_is_stopped_from_the_page(page, waiting_run):
     page = page.page
     open_run(page, waiting_run.name)

@@ -16,10 +16,9 @@ from qloom.errors import JournalError
 from qloom.journal import home
 from qloom.journal.file import ended_as, read_events
 from qloom.runs.live import LiveRun
+from qloom.runs.logs import LogReader
 
 LOOK_S = 0.2
-PIECE_BYTES = 1 << 20
-SUFFIXES = (".log", ".out")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -44,46 +43,6 @@ def logs(
     shown = _show(reader.read())
     if not _show(reader.rest()) and not shown:
         raise _without_logs(directory, task)
-
-
-class LogReader:
-    """Reads the logs of a run line by line, from where it has stopped before."""
-
-    def __init__(self, directory: Path, wanted: str = "") -> None:
-        self._directory = directory
-        self._wanted = wanted
-        self._read: dict[Path, int] = {}  # bytes of each log that were read
-        self._begun: dict[Path, bytes] = {}  # lines that have no end yet
-
-    def read(self) -> Iterable[str]:
-        """The lines that are new, each with the name of its log."""
-        for path in sorted(self._directory.rglob("*")):
-            if path.suffix in SUFFIXES and self._wanted in self._name(path):
-                yield from self._new_lines(path)
-
-    def rest(self) -> Iterable[str]:
-        """The lines that have no end, when no more of them will come."""
-        for path, text in self._begun.items():
-            if text:
-                yield self._line(path, text)
-        self._begun = {}
-
-    def _new_lines(self, path: Path) -> Iterable[str]:
-        try:
-            with path.open("rb") as file:
-                file.seek(self._read.get(path, 0))
-                while data := file.read(PIECE_BYTES):
-                    self._read[path] = file.tell()
-                    *lines, self._begun[path] = (self._begun.get(path, b"") + data).split(b"\n")
-                    yield from (self._line(path, line) for line in lines)
-        except OSError:
-            return  # it was removed meanwhile
-
-    def _name(self, path: Path) -> str:
-        return str(path.relative_to(self._directory).with_suffix(""))
-
-    def _line(self, path: Path, text: bytes) -> str:
-        return f"{self._name(path)} | {text.decode(errors='replace').rstrip()}"
 
 
 def _show(lines: Iterable[str]) -> bool:

@@ -27,7 +27,7 @@ from qloom.dashboard.access import (
     is_same_origin,
     uid_of,
 )
-from qloom.dashboard.streams import Channel, RunChannel, RunsChannel, Viewer
+from qloom.dashboard.streams import Channel, LogsChannel, RunChannel, RunsChannel, Viewer
 from qloom.errors import InputError, QloomError
 from qloom.journal import home
 
@@ -113,10 +113,11 @@ class DashboardApp:
             content = {"token": session.token, "actions": list(self._actions)}
             await respond(send, 200, "application/json", json.dumps(content).encode())
         elif path == "/api/runs":
-            await self._stream("", RunsChannel, session, receive, send)
-        elif (found := RUN_PATH.fullmatch(path)) is not None and found[2] is None:
+            await self._stream(path, RunsChannel, session, receive, send)
+        elif (found := RUN_PATH.fullmatch(path)) is not None and found[2] in (None, "logs"):
             directory = home.runs_directory() / require_run(found[1])
-            await self._stream(found[1], lambda: RunChannel(directory), session, receive, send)
+            kind = RunChannel if found[2] is None else LogsChannel
+            await self._stream(path, lambda: kind(directory), session, receive, send)
         else:
             raise NotFound("there is nothing here")
 
@@ -136,11 +137,11 @@ class DashboardApp:
         await respond(send, 200, "application/json", json.dumps(answer).encode())
 
     async def _stream(
-        self, name: str, make: Callable[[], Channel], session: BrowserSession, receive: Receive, send: Send
+        self, path: str, make: Callable[[], Channel], session: BrowserSession, receive: Receive, send: Send
     ) -> None:
         """Send events until the browser goes or its session ends."""
         viewer, scope = Viewer(), TaskScope(report_failure)
-        channel = self._channels.setdefault(name, make())
+        channel = self._channels.setdefault(path, make())
         channel.enter()
 
         async def notice_end() -> None:
@@ -158,8 +159,8 @@ class DashboardApp:
                 await send({"type": "http.response.body", "body": message.encode(), "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
-            if channel.leave(viewer) and self._channels.get(name) is channel:
-                del self._channels[name]  # with all that was read of its journal
+            if channel.leave(viewer) and self._channels.get(path) is channel:
+                del self._channels[path]  # with all that was read of its journal
                 await channel.close()
             await scope.aclose()
 

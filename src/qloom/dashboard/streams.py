@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from qloom.errors import JournalError
 from qloom.journal import home
 from qloom.journal.file import FILE_NAME
 from qloom.runs.live import LiveRun
+from qloom.runs.logs import LogReader
 from qloom.views.bars import BarChanges, LiveBars
+from qloom.views.summary import printable
 
 LOOK_EVERY_S = 0.5
 LOOK_AT_LEAST_EVERY_S = 5.0
@@ -28,6 +31,7 @@ COST_SHARE = 150  # a look is followed by a pause of this many times the process
 BEHIND = 20  # messages that a browser may have unread
 HEARTBEAT_S = 10.0
 RUNS_SHOWN = 50
+LINES_SHOWN, LINE_CHARACTERS = 500, 1000
 
 Json = dict[str, Any]
 
@@ -174,6 +178,25 @@ class RunChannel(Channel):
 def _settled(head: Json) -> Json:
     """Without what a clock alone changes while a run goes on, which the page counts itself."""
     return {name: value for name, value in head.items() if name not in ("now_us", "left_s", "done")}
+
+
+class LogsChannel(Channel):
+    """What the tasks of a run print; the last lines are kept."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._reader = LogReader(directory / "logs")
+        self._lines: deque[str] = deque(maxlen=LINES_SHOWN)
+
+    def whole(self) -> str:
+        """The last lines."""
+        return event("whole", {"lines": list(self._lines)})
+
+    def change(self) -> str | None:
+        """The lines that have come."""
+        new = deque((printable(line[:LINE_CHARACTERS]) for line in self._reader.read()), LINES_SHOWN)
+        self._lines += new
+        return event("more", {"lines": list(new)}) if new else None
 
 
 class RunsChannel(Channel):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from qloom.cli.logs import LogReader
 from qloom.journal import home
 from qloom.output import OutputFile
+from qloom.runs.logs import LogReader
 from tests.unit.cli.typed import QLOOM, QUICK, write
 from tests.unit.processes import DEADLINE_S
 

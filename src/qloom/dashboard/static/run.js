@@ -2,6 +2,7 @@
 
 import { badge, make, measured, seconds, setItems, setText } from "./dom.js";
 import { ask, onLink, say } from "./main.js";
+import { Logs } from "./logs.js";
 import { progressOf } from "./runs.js";
 import { act, follow } from "./server.js";
 import { Timeline } from "./timeline.js";
@@ -95,6 +96,7 @@ export function showRun(main, name) {
     clearInterval(clock);
     place.timeline.close();
     whatIf?.close();
+    place.logs.close();
   };
 }
 
@@ -108,6 +110,7 @@ function build(main, name) {
     return make("div", { class: "tile", id: `tile-${id}` }, make("dt", {}, label), value, detail);
   };
   const headings = (...names) => make("thead", {}, make("tr", {}, ...names.map((one) => make("th", { scope: "col" }, one))));
+  const logCard = make("section", { class: "card wide", "aria-label": "Output" });
   const canvasCard = make("section", { class: "card", "aria-label": "Timeline" });
   main.replaceChildren(
     keep("problem", make("p", { class: "problem", role: "alert", hidden: true })),
@@ -129,8 +132,10 @@ function build(main, name) {
       make("section", { class: "card wide" }, make("h2", {}, "Phases, the latest first"),
         make("div", { class: "scrolls", tabindex: 0, role: "region", "aria-label": "Phases" },
           make("table", {}, headings("Job", "Phase", "Kind", "What", "Began", "Took"), keep("phases", make("tbody")))),
-        keep("noPhases", make("p", { class: "soft" }, "No phase has begun.")))));
+        keep("noPhases", make("p", { class: "soft" }, "No phase has begun."))),
+      logCard));
   place.timeline = new Timeline(canvasCard);
+  place.logs = new Logs(logCard, name);
   return place;
 }
 
