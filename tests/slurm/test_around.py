@@ -7,9 +7,11 @@ import textwrap
 
 import pytest
 
-from qloom.journal.events import WorkerStarted
+from qloom.journal.events import Granted, WorkerStarted
 from qloom.runs.runner import run
 from qloom.site import Site, Slurm
+from tests.broker.processes import Service
+from tests.slurm import programs
 from tests.slurm.driver import DEADLINE_S, QLOOM, start
 from tests.slurm.waiting import until
 
@@ -83,3 +85,19 @@ def test_workers_start_warm_only_where_the_site_allows_it(tmp_path, monkeypatch,
     assert any(starts) is bool(keep_s)
     assert bool(list(tmp_path.glob("qloom-warm-*/*.sock"))) is bool(keep_s)
     until(lambda: not list(tmp_path.glob("qloom-warm-*/*.sock")))  # it ends by itself
+
+
+@pytest.mark.usefixtures("slurm_env")
+def test_a_broker_of_one_s_own_works_with_the_gres_of_the_testbed(tmp_path):
+    devices = [{"kind": "annealing", "name": "mine"}]
+    service = Service(tmp_path, "tests.broker.plain", devices=devices, promise={"shares": 8})
+    service.start()
+    try:
+        for strategy in ("vqpu", "coschedule"):  # a share, and the whole device
+            site = Site(nodes=1, broker=service.address)
+            outcome = run(programs.source(programs.two_quantum), world="slurm", strategy=strategy, site=site)
+            assert outcome.errors == []
+            held = [event.device for event in outcome.events if isinstance(event, Granted) and event.device]
+            assert held == ["mine"]
+    finally:
+        service.stop()
