@@ -256,7 +256,6 @@ KNOWN: dict[Rule, dict[str, int]] = {
     tasks_without_owner: {},
     swallowed_cancellations: {},
     long_modules: {
-        "qloom.job": 1,
         "qloom.model": 1,
     },
     vague_words: {},

@@ -14,14 +14,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from qloom.aio import finish, outcome_of
-from qloom.errors import NeedError, QloomError
+from qloom.job.held_lease import HeldLease
 from qloom.job.node_work import NodeWork
+from qloom.job.parking import Parking, too_large
 from qloom.job.task_runs import TaskRun
-from qloom.journal.events import Grown, QpuReleased, Released, Requested, Shrunk, Withdrawn
+from qloom.journal.events import Requested
 from qloom.model import QpuHold, Work
 from qloom.ports import Allocation
 from qloom.world import Lease, Request
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from qloom.job.cluster import JobCluster
 
 
-UNUSED = "nothing ran on it while required work waited in line"
 REPLACEMENT_S = 60.0  # how long a job waits for a node in the place of one that has failed
 
 
@@ -41,26 +41,29 @@ class JobAllocation(Allocation):
     def __init__(self, cluster: JobCluster, lease: Lease, session: Session | None, hold: QpuHold) -> None:
         self._cluster = cluster
         self._world = cluster.world
-        self.lease = lease
-        self.session = session
+        self._held = HeldLease(cluster, lease, session, self.dispatch)
         self.hold = hold  # how the job means to hold a QPU with it
         self.owes_qpu = session is None and hold is not QpuHold.TASK  # it was left out until a call needs it
         self.qpu_used = False  # whether a task has run in its hold
         self.beside: list[JobAllocation] = []  # holds of other QPUs that end with this one
         self._work = NodeWork(cluster, lease, self._nodes_freed)
         self._leaving: list[str] = []  # idle nodes that a scheduler asked for
-        self._first = dict.fromkeys(lease.nodes)  # the nodes of the first grant
-        self._transition: asyncio.Task[Any] | None = None
-        self._resizing = asyncio.Lock()
         self._replacing: Request | None = None
-        self._closing = False
-        self._granted_us = self._world.clock.now_us()
-        self._parked: int | None = None  # how many nodes it had that were given back: it asks for them if work comes
-        self._returning: Request | None = None
+        self.parking = Parking(cluster, self._held, self._work, self.dispatch)
         self.released: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # for those who come after
         cluster.allocations.append(self)
         self.dispatch()
         cluster.unused.look()
+
+    @property
+    def lease(self) -> Lease:
+        """What the world has granted; another one after the nodes were given back and have returned."""
+        return self._held.lease
+
+    @property
+    def session(self) -> Session | None:
+        """The hold of the QPU, if it has one."""
+        return self._held.session
 
     @property
     def nodes(self) -> Sequence[str]:
@@ -71,7 +74,7 @@ class JobAllocation(Allocation):
     @property
     def has_grown(self) -> bool:
         """Whether the nodes that are held came in several grants."""
-        return any(node not in self._first for node in self.lease.nodes)
+        return self._held.has_grown
 
     @property
     def busy_nodes(self) -> int:
@@ -101,7 +104,7 @@ class JobAllocation(Allocation):
 
     def run(self, work: Work) -> TaskRun:
         """Take work on, to be run as soon as enough nodes are idle. Cancelling the future kills the task."""
-        if self._closing:
+        if self._held.is_closing:
             raise RuntimeError(f"task {work.task.name} came to an allocation that is being released")
         run = TaskRun(work, self._abandon)
         self._work.waiting.append(run)
@@ -111,7 +114,7 @@ class JobAllocation(Allocation):
     def _abandon(self, run: TaskRun) -> None:
         if run in self._work.waiting:
             self._work.waiting.remove(run)
-            for request in (self._replacing, self._returning):
+            for request in (self._replacing, self.parking.returning):
                 if request is not None and not self._work.waiting:
                     self._world.withdraw(request)
             self._work.notify()
@@ -120,8 +123,8 @@ class JobAllocation(Allocation):
 
     def dispatch(self) -> None:
         """Put work on idle nodes: required work in the order it came, the job's common work, then spare work."""
-        if self._parked is not None:
-            return self._come_back_for_work(self._parked)
+        if self.parking.nodes is not None:
+            return self.parking.come_back_for_work(self.parking.nodes)
         while self._work.waiting and self._work.waiting[0].work.task.nodes <= len(self._work.idle):
             self._work.start(self._work.waiting.popleft())
         if self._work.waiting:
@@ -129,13 +132,13 @@ class JobAllocation(Allocation):
             if wanted > len(self.lease.nodes) and self._replacing is None:
                 if self._work.loss is not None:
                     self._ask_for_replacement(wanted - len(self.lease.nodes))
-                elif self._transition is None:
+                elif not self._held.is_changing:
                     run = self._work.waiting.popleft()
                     if not run.done():
-                        run.set_exception(_too_large(run.work, len(self.lease.nodes)))
+                        run.set_exception(too_large(run.work, len(self.lease.nodes)))
                     return self.dispatch()
             self.drop_spare(wanted - len(self._work.idle))
-        elif not self._closing and self._transition is None:
+        elif not self._held.is_closing and not self._held.is_changing:
             while (common := self._cluster.take(len(self._work.idle))) is not None:
                 common.abandon = self._abandon  # it belongs to this allocation from now on
                 self._work.start(common)
@@ -154,6 +157,11 @@ class JobAllocation(Allocation):
         self._cluster.record(Requested(lease=self.lease.id, nodes=missing, grow=True))
         self._cluster.tasks.spawn(self._replace(self._replacing))
 
+    async def _take_more(self, request: Request) -> int:
+        gained = await self._held.take_more(request)
+        self._work.idle.extend(gained)
+        return len(gained)
+
     async def _replace(self, request: Request) -> None:
         """No transition: a release waits for the work, and the work for this."""
         cancel = self._world.clock.deadline(REPLACEMENT_S, lambda: self._world.withdraw(request))
@@ -168,94 +176,14 @@ class JobAllocation(Allocation):
             self._work.notify()
             self.dispatch()
 
-    # Giving back what is not used, while the job waits in line (`qloom.job.unused`)
-
-    @property
-    def nodes_unused_since_us(self) -> int | None:
-        """Since when nothing has run here; None if something does, or there is nothing to give back."""
-        is_changing = self._closing or self._parked is not None or self._resizing.locked()
-        return None if is_changing or not self.is_idle or not self.lease.nodes else self._work.idle_since_us
-
-    @property
-    def qpu_unused_since_us(self) -> int | None:
-        """Since when the job has had no quantum task out; None if it has one, or there is no hold to give back."""
-        is_changing = self._closing or self._resizing.locked()
-        if is_changing or self.session is None or self._cluster.quantum_out:
-            return None
-        return max(self._granted_us, self._cluster.quantum_done_us)
-
-    def give_nodes_back(self) -> None:
-        """Give all of it back, until there is work for it again."""
-        self._give_unused(self._park)
-
-    def give_qpu_back(self) -> None:
-        """Give the QPU back for good; tasks of the job then queue one by one."""
-        self._give_unused(self._give_qpu)
-
-    def _give_unused(self, give: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """The lock is free, so it is taken before anybody else does anything."""
-
-        async def give_back() -> None:
-            async with self._resizing:
-                if not self._closing:
-                    await self._own(give())
-
-        self._cluster.tasks.spawn(give_back())
-
-    @property
-    def is_parked(self) -> bool:
-        """Whether its nodes were given back and nobody has asked for them again."""
-        return self._parked is not None and self._returning is None
-
-    @property
-    def size(self) -> int:
-        """How many nodes it has, or had when they were given back."""
-        return len(self.lease.nodes) if self._parked is None else self._parked
-
-    async def _park(self) -> None:
-        self._parked, self._work.idle = len(self.lease.nodes), []
-        if self.session is not None:
-            await self.session.close()
-            self.session = None
-        engine_us = await self._world.free(self.lease)
-        self._cluster.record(Released(lease=self.lease.id, engine_us=engine_us, reason=UNUSED))
-
-    def _come_back_for_work(self, nodes: int) -> None:
-        self._work.fail_waiting(lambda run: _too_large(run.work, nodes), wider_than=nodes)
-        if self._work.waiting:
-            self.come_back()
-
-    def come_back(self) -> None:
-        """Ask again for as many nodes as were given back."""
-        if self._parked is not None and self._returning is None and self._transition is None:
-            self._returning = self._cluster.requests.new(self._parked, self._parked)
-            self._cluster.tasks.spawn(self._return(self._returning))
-
-    async def _return(self, request: Request) -> None:
-        lease: Lease | None = None
-        try:
-            lease = await self._cluster.requests.ask_again(request)
-        except QloomError as failure:
-            error = failure
-            self._work.fail_waiting(lambda run: error)
-        finally:
-            self._returning = None
-            if lease is not None:
-                self.lease, self._parked = lease, None
-                self._work.move_to(lease)
-                self._first = dict.fromkeys(lease.nodes)
-            self._work.notify()
-            self.dispatch()
-            self._work.note_idle()
-
     # Transitions
 
     async def grow(self, nodes: int, within_s: float, *, for_each_grant: bool = False) -> None:
         """Ask for nodes until `nodes` are held, for at most `within_s`, or for so long again after each grant."""
-        async with self._resizing:
-            if self._parked is not None:
-                self._parked = max(self._parked, nodes)  # that is how many it asks for when there is work
-            if self._closing or self._parked is not None or nodes <= len(self.lease.nodes):
+        async with self._held.resizing:
+            if self.parking.nodes is not None:
+                self.parking.nodes = max(self.parking.nodes, nodes)  # that is how many it asks for when there is work
+            if self._held.is_closing or self.parking.nodes is not None or nodes <= len(self.lease.nodes):
                 return
             deadline_us = self._world.clock.now_us() + round(within_s * 1e6)
             while len(self.lease.nodes) < nodes:
@@ -267,39 +195,23 @@ class JobAllocation(Allocation):
     async def _grow_once(self, missing: int, within_s: float) -> bool:
         request = self._cluster.requests.new(least_nodes=1, most_nodes=missing, lease=self.lease)
         self._cluster.record(Requested(lease=self.lease.id, nodes=missing, grow=True))
-        cancel = self._world.clock.deadline(within_s, lambda: self._world.withdraw(request))
+        withdraw = functools.partial(self._world.withdraw, request)
+        cancel = self._world.clock.deadline(within_s, withdraw)
         try:
-            gained: int = await self._own(self._take_more(request), then=lambda: self._world.withdraw(request))
+            return await self._held.finish(self._take_more(request), hurry=withdraw) > 0
         finally:
             cancel()
-        return gained > 0
-
-    async def _take_more(self, request: Request) -> int:
-        gained = await self._world.more_nodes(request)
-        if gained:
-            self._cluster.record(
-                Grown(
-                    lease=self.lease.id,
-                    nodes=list(gained),
-                    engine_us=self.lease.engine_us,
-                    engine_id=self.lease.engine_id,
-                )
-            )
-        else:
-            self._cluster.record(Withdrawn(lease=self.lease.id))
-        self._work.idle.extend(gained)
-        return len(gained)
 
     async def shrink(self, nodes: int) -> None:
         """Give nodes back until `nodes` are held, but none that runs required work."""
-        async with self._resizing:
-            if self._parked is not None:
-                self._parked = min(self._parked, nodes)
-            if self._closing or self._parked is not None:
+        async with self._held.resizing:
+            if self.parking.nodes is not None:
+                self.parking.nodes = min(self.parking.nodes, nodes)
+            if self._held.is_closing or self.parking.nodes is not None:
                 return
             keep = max(nodes, min(self.busy_nodes, len(self.lease.nodes)))
             if keep < len(self.lease.nodes):
-                await self._own(self._give_nodes(keep))
+                await self._held.finish(self._give_nodes(keep))
 
     async def _give_nodes(self, keep: int) -> None:
         count = len(self.nodes) - keep
@@ -314,17 +226,12 @@ class JobAllocation(Allocation):
             await self._drop(nodes)
 
     async def _drop(self, nodes: list[str]) -> None:
-        engine_us = await self._world.drop_nodes(self.lease, nodes)
-        still_held = dict.fromkeys(self.lease.nodes)
-        self._work.idle.extend(node for node in nodes if node in still_held)  # the engine refused
-        given = [node for node in nodes if node not in still_held]
-        if given:
-            self._cluster.record(Shrunk(lease=self.lease.id, nodes=given, engine_us=engine_us))
+        self._work.idle.extend(await self._held.drop(nodes))  # what the engine refused
 
     def _keep_to_what_was_asked(self) -> None:
         """A task has ended: give idle nodes back if a scheduler wants them, and no task that waits needs them."""
         asked = self._world.asked_nodes(self.lease)
-        if asked is None or self._closing:
+        if asked is None or self._held.is_closing:
             return
         keep = max(asked, *(run.work.task.nodes for run in self._work.waiting), 1)
         count = min(len(self.nodes) - keep, len(self._work.idle))
@@ -335,73 +242,39 @@ class JobAllocation(Allocation):
             del self._work.idle[-count:]
 
     async def _leave(self) -> None:
-        async with self._resizing:
-            while self._leaving and not self._closing:  # a release gives back all nodes
+        async with self._held.resizing:
+            while self._leaving and not self._held.is_closing:  # a release gives back all nodes
                 nodes = list(self._leaving)
-                await self._own(self._drop(nodes))
+                await self._held.finish(self._drop(nodes))
                 del self._leaving[: len(nodes)]  # others may have come meanwhile
 
     async def release_qpu(self) -> None:
         """Give the QPU back and keep the nodes."""
-        async with self._resizing:
-            if self.lease.device is not None and not self._closing:
-                await self._own(self._give_qpu())
+        async with self._held.resizing:
+            if self.lease.device is not None and not self._held.is_closing:
+                await self._held.finish(self._held.drop_qpu())
         await self._release_beside()
 
     async def _release_beside(self) -> None:
         while self.beside:
             await self.beside.pop().release()
 
-    async def _give_qpu(self) -> None:
-        if self.session is not None:
-            await self.session.close()
-            self.session = None
-        device, shares = self.lease.device, self.lease.shares
-        engine_us = await self._world.drop_qpu(self.lease)
-        self._cluster.record(QpuReleased(lease=self.lease.id, device=device, shares=shares, engine_us=engine_us))
-
     async def release(self) -> None:
         """Give everything back once the work that it took on is done."""
-        self._closing = True
-        async with self._resizing:
+        self._held.is_closing = True
+        async with self._held.resizing:
             if self in self._cluster.allocations:
-                await self._own(self._give_all())
+                await self._held.finish(self._give_all())
 
     async def _give_all(self) -> None:
-        while not self.is_idle or self._replacing or self._returning:
+        while not self.is_idle or self._replacing or self.parking.returning:
             self.drop_spare(len(self._work.spare))
             await self._work.wait_change()
         await self._release_beside()
         try:
-            if self._parked is None:
-                if self.session is not None:
-                    await self.session.close()
-                    self.session = None
-                engine_us = await self._world.free(self.lease)
-                self._cluster.record(Released(lease=self.lease.id, engine_us=engine_us))
+            if self.parking.nodes is None:
+                await self._held.free()
             self._cluster.allocations.remove(self)
         finally:
             if not self.released.done():
                 self.released.set_result(None)
-
-    async def _own(self, transition: Coroutine[Any, Any, Any], then: Any = None) -> Any:
-        """See a transition through, whatever happens to the caller; `then` hurries it up if the caller goes."""
-        self._transition = self._cluster.tasks.start(transition)
-        try:
-            return await outcome_of(self._transition)
-        except asyncio.CancelledError:
-            if then is not None:
-                then()
-            await finish(self._transition)
-            raise
-        finally:
-            self._transition = None
-            self.dispatch()
-
-
-def _too_large(work: Work, nodes: int) -> NeedError:
-    return NeedError(
-        f"task {work.task.name} needs {work.task.nodes} nodes at once, but its job holds {nodes}",
-        job=work.job,
-        hint="give the job more nodes (--nodes) or the task fewer",
-    )

@@ -36,7 +36,7 @@ class JobCluster(Cluster):
         self._broker = broker
         self._recorder = recorder
         self.tasks = TaskScope()
-        self.unused = UnusedRule(world.clock, lambda: self.allocations)
+        self.unused = UnusedRule(world.clock, lambda: [held.parking for held in self.allocations])
         self.requests = JobRequests(world, broker, recorder, self.unused, self.tasks)
         self.executor = TaskExecutor(world, recorder, self.unused, self.tasks)
         self.wish = DeviceWish(broker)
@@ -184,9 +184,9 @@ class JobCluster(Cluster):
         self._line.append(run)
         self._dispatch()
         if run in self._line:
-            parked = [held for held in self.allocations if held.is_parked and held.size >= work.task.nodes]
-            for held in parked[:1]:
-                held.come_back()
+            parked = [held.parking for held in self.allocations if held.parking.has_room_for(work)]
+            for parking in parked[:1]:
+                parking.come_back()
         return run
 
     def _abandon(self, run: TaskRun) -> None:
