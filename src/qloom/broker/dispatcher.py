@@ -210,7 +210,7 @@ class Dispatcher:
             self._cancel_timer = self.clock.deadline(max(0, at_us - self.clock.now_us()) / 1e6, self._time_passed)
 
     def _time_passed(self) -> None:
-        """Something is due. A process that did not get to run for a while hears its devices first.
+        """Act on what is due. A process that could not run for a while first hears what its devices have done.
 
         What they have done meanwhile is not known here yet, and no task is to be ended for time that we have lost.
         """

@@ -28,7 +28,7 @@ AT_ONCE = ("projects", "auth.admins", "limits.max_jobs", "limits.session_idle_s"
 
 
 def kept_accounts(database: Database) -> dict[str, Account]:
-    """Slurm's accounts as they were last."""
+    """Slurm's accounts as last seen."""
     kept = json.loads(database.get(KEPT, "{}"))
     return {name: Account(entry["weight"], tuple(entry["members"])) for name, entry in kept.items()}
 

@@ -148,7 +148,7 @@ class TaskRecord:
 
 @dataclass(eq=False)
 class SessionRecord:
-    """A session that is asked for or open."""
+    """A session that was requested or is open."""
 
     id: str
     user: str

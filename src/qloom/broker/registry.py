@@ -43,7 +43,7 @@ class TaskRegistry:
     # Tasks
 
     def start_task(self, task: TaskRecord) -> None:
-        """A task is about to be handed to its device, under a new token."""
+        """Note that a task is about to be handed to its device, under a new token."""
         task.state, task.attempts = "preparing", task.attempts + 1
         task.started_us = task.started_us or self._clock.now_us()
         task.token = f"{task.id}-{task.attempts}"
@@ -53,7 +53,7 @@ class TaskRegistry:
         task.device_id = device_id
 
     def set_state(self, task: TaskRecord, state: str, now_us: int, *, stored: bool) -> None:
-        """The device has moved a task on; `stored` if `hand_over` has stored the state."""
+        """Set the state that a device reports for a task; `stored` if `hand_over` has stored it already."""
         task.state = state
         if state == "executing":
             task.executing_us = now_us
@@ -112,7 +112,7 @@ class TaskRegistry:
     # Sessions
 
     def add_session(self, session: SessionRecord) -> None:
-        """A session that the queue has admitted."""
+        """Record a session that the queue has admitted."""
         self.sessions[session.id] = session
 
     def open_session(self, session: SessionRecord) -> None:

@@ -156,7 +156,7 @@ def slurm_site(config: BrokerConfig) -> SlurmSite:
 
 
 def authenticator(config: BrokerConfig) -> Authenticator:
-    """Who may, as a config says."""
+    """Make the authenticator that the config describes."""
     methods = config.auth.methods
     return Authenticator(
         methods,

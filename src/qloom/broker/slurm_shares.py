@@ -42,7 +42,7 @@ class SlurmShares:
 
     @staticmethod
     def job_name(slurm_job: str) -> str:
-        """The name here of a Slurm job."""
+        """The name by which the broker knows a Slurm job."""
         return f"{PREFIX}{slurm_job}"
 
     async def of_session(self, who: Caller, slurm_job: str | None, device: str) -> tuple[str, int]:
@@ -153,5 +153,5 @@ class MissingShares:
         return [session for session, since_us in self._since_us.items() if now_us - since_us >= self._confirm_us]
 
     def forget_all(self) -> None:
-        """Slurm did not answer: what it shows next may again be less than there is."""
+        """Start anew after Slurm did not answer: what it shows next may again be incomplete."""
         self._since_us.clear()

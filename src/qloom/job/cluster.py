@@ -152,7 +152,7 @@ class JobCluster(Cluster):
         return None if keeper is None else await self._hold_beside(keeper, self._broker.choose(payload))
 
     async def _hold_beside(self, keeper: JobAllocation, device: str) -> Session | None:
-        """Hold a device for as long as an allocation holds a QPU; in place of its own, if no task has used that."""
+        """Hold another device as long as an allocation holds a QPU; instead of its own, if no task has used that."""
         async with self._taking.setdefault(device, asyncio.Lock()):
             known = next((held.session for held in self.allocations if _is_on(held, device)), None)
             if known is not None:

@@ -246,7 +246,7 @@ class Job(JobObjects):
     # Its run
 
     async def run(self, program: Coroutine[Any, Any, Any]) -> Any:
-        """See a program through, and leave nothing held, whatever happens to it."""
+        """Run a program to its end, and release everything, whatever happens to it."""
         running = self._tasks.start(program)
         try:
             result = await running

@@ -178,7 +178,7 @@ class NodeWork:
             self._changed = None
 
     def note_idle(self) -> None:
-        """Take note if the last work has ended."""
+        """Note the time if no work is left."""
         if self.is_idle:
             self.idle_since_us = self._clock.now_us()
             self._unused.look()

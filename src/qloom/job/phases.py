@@ -136,7 +136,7 @@ class PhaseRunner:
     def quantum_or(
         self, instead: Work | None, work: QuantumWork, block: QuantumBlock | None
     ) -> Coroutine[Any, Any, Any]:
-        """The answer of a QPU or, if there is another implementation, of whichever is chosen."""
+        """Return the answer of a QPU or, if there is a classical candidate, of whichever is chosen."""
         return self.quantum(work, block) if instead is None else self._candidate(work, instead, block)
 
     async def _candidate(self, work: QuantumWork, instead: Work, block: QuantumBlock | None) -> Any:

@@ -220,6 +220,6 @@ class _Pipe:
                     loop.remove_reader(self._input)
 
     def close(self) -> None:
-        """Close our ends."""
+        """Close this side of the pipes."""
         os.close(self._input)
         os.close(self._output)

@@ -58,7 +58,7 @@ class SparePool:
             self._finished[work.id] = result
 
     def put_back(self, work: Work) -> None:
-        """A spare run was dropped: it may be started again, unless somebody waits for it."""
+        """Put a dropped spare run back, to be started again unless somebody waits for it."""
         self.forget(work)
         self.register(work)
 
@@ -93,5 +93,5 @@ class SparePool:
             self._running[work.id] = asyncio.get_running_loop().create_future()
 
     def clear(self) -> None:
-        """Forget what was never started."""
+        """Forget spare work that was never started."""
         self._registered.clear()

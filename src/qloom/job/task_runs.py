@@ -104,7 +104,7 @@ class TaskExecutor:
         return error
 
     async def _within_limit(self, running: Running, task: Task) -> Ran:
-        """Have a task killed that runs for longer than it may."""
+        """Kill the task when it has run for longer than its time limit."""
         limit_s = task.time_limit_s or 0.0
         scope = TaskScope()
         started = running if isinstance(running, asyncio.Future) else scope.start(running)

@@ -71,7 +71,7 @@ class UnusedRule:
             self.look()
 
     def runs(self, work: str) -> None:
-        """Work has found nodes or a QPU."""
+        """Note that work has found nodes or a QPU."""
         self._wanted_since_us.pop(work, None)
 
     def enter_line(self, request: Request) -> None:

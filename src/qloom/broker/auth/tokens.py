@@ -49,7 +49,7 @@ class TokenEntry:
         return self.expires_s is not None and time.time() >= self.expires_s
 
     def caller(self) -> Caller:
-        """Who shows this token."""
+        """Return the caller that this token belongs to."""
         return Caller(
             self.user, self.projects, self.scope == "admin", read_only=self.scope == "read", token=self.sha256
         )

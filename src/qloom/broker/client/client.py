@@ -67,7 +67,7 @@ class BrokerClient:
                 while_waiting(view)
 
     async def wait_begun(self, task: str) -> View:
-        """How a task stands once it executes, or is over."""
+        """Wait until a task executes or has ended; returns its state."""
         while True:
             view: View = await self._transport.ask("GET", f"/v1/tasks/{task}", wait_s=POLL_S)
             if view["state"] in ("executing", *FINAL):
@@ -78,7 +78,7 @@ class BrokerClient:
         return (await self.wait_done(task))["result"]
 
     async def wait_done(self, task: str) -> View:
-        """A task with its result, once it is done; raises `QuantumFailed` if it is not to be."""
+        """Wait for a task and return it with its result; raises `QuantumFailed` if it failed or was cancelled."""
         view = await self.wait(task)
         _result(view)
         return view
@@ -93,7 +93,7 @@ class BrokerClient:
         return dict(await self._transport.ask("GET", f"/v1/tasks/{task}"))
 
     async def cancel(self, task: str) -> View:
-        """A task is no longer wanted."""
+        """Cancel a task."""
         return dict(await self._transport.ask("DELETE", f"/v1/tasks/{task}"))
 
     async def open_session(

@@ -165,7 +165,7 @@ class RemoteBroker:
         await self._client.close_session((await asking)["id"])
 
     async def _keep_sessions(self) -> None:
-        """A session that nobody asks for is closed by the broker in the end; a job may compute for longer."""
+        """Keep sessions alive: the broker closes one that nobody asks for, and a job may compute for longer."""
         while True:
             await asyncio.sleep(KEEP_S)
             for session in list(self._sessions):
@@ -186,7 +186,7 @@ class RemoteBroker:
             form["session"] = session.id
         submitting = self._scope.start(self._submit(form, work))
         try:
-            return await self._see_through(work, submitting, session, recorder)
+            return await self._run_task(work, submitting, session, recorder)
         except asyncio.CancelledError:
             await self._take_back(self._cancel(submitting))
             raise
@@ -207,10 +207,10 @@ class RemoteBroker:
                 break
         return task
 
-    async def _see_through(
+    async def _run_task(
         self, work: QuantumWork, submitting: asyncio.Future[View], session: Session | None, recorder: Recorder
     ) -> Any:
-        """One task from submission to its end, with each step in the journal."""
+        """Run one task from its submission to its end, and record each step in the journal."""
         task = await asyncio.shield(submitting)
         id, device = task["id"], task["device"]
         hold = session.hold if session is not None else QpuHold.TASK

@@ -63,7 +63,7 @@ class SyncBrokerClient:
         return self._call(self._client.open_session(device, hold, job, shared=shared))
 
     def close_session(self, session: str) -> View:
-        """Give it back."""
+        """Close a session."""
         return self._call(self._client.close_session(session))
 
     def devices(self) -> list[View]:

@@ -121,7 +121,7 @@ class Transport:
         return f"Bearer {self._token}" if self._token else None
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         await self._http.aclose()
 
 

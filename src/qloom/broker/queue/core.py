@@ -39,7 +39,7 @@ from qloom.model import QpuHold
 
 
 class QueueCore(Serving):
-    """All lines. `handle` is the only way to change them, once they are as they were."""
+    """The queues of all devices. After `restore`, `handle` is the only way to change them."""
 
     def handle(self, event: Event, now_us: int = 0) -> list[Action]:
         """Take one event in; what must be done now comes out, in order."""

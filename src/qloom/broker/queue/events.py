@@ -172,7 +172,7 @@ class MoveTask:
 
 @dataclass(frozen=True)
 class CountExecution:
-    """Execution of a task counts against its limit from `since_us` on, or not for now; `ran_us` was before."""
+    """Count execution against the limit of a task from `since_us` on (None: not for now); `ran_us` came before."""
 
     task: str
     ran_us: int

@@ -51,11 +51,11 @@ class Usage:
             self.seconds[project] = max(self.seconds.get(project, 0.0), min(others))
 
     def as_dict(self) -> dict[str, Any]:
-        """As the store keeps it."""
+        """Return the form that is kept in the store."""
         return {"seconds": self.seconds, "as_of_us": self.as_of_us}
 
     def of(self, project: str) -> float:
-        """Weighted seconds."""
+        """Return the weighted seconds."""
         return self.seconds.get(project, 0.0)
 
     def _decay(self, now_us: int) -> None:

@@ -161,7 +161,7 @@ class Serving(QueueState):
         return device
 
     def _next_head(self, device: DeviceLine, task: QuantumTask) -> None:
-        """A task has left the device for good: the next of its session may stand in line."""
+        """Put the next task of a session in line, now that one has left the device for good."""
         session = self._sessions.get(task.session or "")
         if session is not None and session.tasks and not task.has_left_device:
             self._become_head(device, session)
@@ -210,7 +210,7 @@ class Serving(QueueState):
         return actions
 
     def _move_waiting(self, device: DeviceLine, now_us: int) -> list[Action]:
-        """Tasks that may run elsewhere leave a device that is not up, for one that is."""
+        """Move tasks that may run elsewhere from a device that is down to one that is up."""
         lines = self._devices.values() if device.up else [device]
         waiting = [name for line in lines if not line.up for tasks in line.outside.values() for name in tasks]
         actions: list[Action] = []
@@ -222,7 +222,7 @@ class Serving(QueueState):
         return actions
 
     def _move(self, task: QuantumTask, places: Sequence[Place], now_us: int, *, back: bool) -> list[Action]:
-        """To the place that would have it first."""
+        """Move a task to the device that would start it first."""
         place = min(places, key=lambda one: (not self.is_up(one.device), self.expected_wait_s(one.device)))
         self._count_backlog(task, -1)
         was_reserved_s = task.reserved_s

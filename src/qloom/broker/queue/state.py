@@ -131,7 +131,7 @@ class QueueState:
         return self._tasks[task].counted
 
     def executed_s(self, task: str, now_us: int) -> float:
-        """How long a task has executed in its present attempt, as far as that counts."""
+        """Seconds for which the current attempt of a task has executed, as far as they count against its limit."""
         entry = self._tasks[task]
         there = task in self._device(entry.device).executing
         return entry.executed_us(now_us) / 1e6 if there else entry.on_device_s
@@ -149,7 +149,7 @@ class QueueState:
         return self._device(device).backlog.total_us / 1e6
 
     def expected_wait_s(self, device: str, session: str | None = None) -> float:
-        """About how long a new task, of this session or from outside, would wait."""
+        """Estimate how long a new task, in this session or outside of any, would wait."""
         line = self._device(device)
         own = self._before(line, self._sessions[session]) if session is not None else []
         own_s = sum(task.expected_s for task in own)
@@ -203,7 +203,7 @@ class QueueState:
         return [self._tasks[task] for task in (*running, *session.tasks)]
 
     def _taken(self, device: DeviceLine) -> int:
-        """Shares that are in use: by open sessions, and by tasks of closed ones until the device is rid of them."""
+        """Shares in use: by open sessions, and by tasks of closed sessions until they have left the device."""
         if (slowest_s := device.spec.slowest_s) is None:
             return len(device.open)
         taken = len(device.open)

@@ -13,7 +13,7 @@ FINAL = ("done", "failed", "cancelled", "expired")
 
 @dataclass(frozen=True)
 class Place:
-    """A device that a task may run on, and what the task would be there."""
+    """A device that a task may run on, and what the task would take and cost there."""
 
     device: str
     expected_s: float = 0.0
@@ -67,7 +67,7 @@ class QuantumTask:
 
     @property
     def reserved_s(self) -> float:
-        """What a budget must have left for the task, wherever it runs."""
+        """Seconds that a budget must have left for the task, wherever it runs."""
         longest_s = max(self.expected_s, 0.0)
         return max(longest_s, *(place.expected_s for place in self.places)) if self.places else longest_s
 
@@ -87,7 +87,7 @@ class QuantumTask:
         return self.queued_us + self.counted.uncounted_us
 
     def executed_us(self, now_us: int) -> int:
-        """How long it has executed, as far as that counts."""
+        """Microseconds for which the task has executed, as far as they count against its limit."""
         if self.state != "executing":
             return 0
         return self.counted.ran_us + (now_us - self.since_us if self.counted.runs else 0)

@@ -154,7 +154,7 @@ class Database:
         return not (self._refusing or self._failing) and self._find_files() == self._files
 
     def _require_files(self) -> None:
-        """SQLite would go on writing to files that were removed, and all of it would be lost at the next start."""
+        """Raise if the files are gone: SQLite would go on writing to them, and all of it would be lost."""
         if self._find_files() != self._files:
             raise sqlite3.OperationalError("its file was removed or replaced")
 

@@ -21,7 +21,7 @@ NOTE = "A store was made here on {date}. A broker does not start if the store is
 
 @contextlib.contextmanager
 def alone(store: Path) -> Iterator[None]:
-    """Two brokers on one store would give every task to the devices twice."""
+    """Lock the store for this process: two brokers on it would give every task to the devices twice."""
     try:
         store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = os.open(store.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

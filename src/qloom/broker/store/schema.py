@@ -166,7 +166,7 @@ def _changed_rows(database: sqlite3.Connection) -> list[str]:
 
 
 def connect(path: str) -> sqlite3.Connection:
-    """The file as it is, with the function that its tables use."""
+    """Open the file as it is, with the SQL function that its tables use."""
     database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
     database.row_factory = sqlite3.Row
     database.create_function(CHECKSUM, -1, _checksum, deterministic=True)

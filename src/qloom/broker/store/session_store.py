@@ -87,12 +87,12 @@ class DeviceSettings:
         self._database = database
 
     def load(self) -> dict[str, tuple[bool, int | None]]:
-        """What administrators have set, by device: whether it is drained, and its shares if they were changed."""
+        """Return what administrators have set, by device: drained or not, and its shares if they were changed."""
         rows = self._database.rows("SELECT * FROM devices")
         return {str(row["name"]): (bool(row["drained"]), row["shares"]) for row in rows}
 
     def set_drained(self, device: str, drained: bool) -> None:
-        """Whether an administrator has drained a device."""
+        """Record whether an administrator has drained a device."""
         self._database.stage(
             "INSERT INTO devices (name, drained) VALUES (?, ?) "
             "ON CONFLICT (name) DO UPDATE SET drained = excluded.drained",
@@ -100,7 +100,7 @@ class DeviceSettings:
         )
 
     def set_shares(self, device: str, shares: int) -> None:
-        """How many vQPUs a device is to offer."""
+        """Record how many vQPUs a device is to offer."""
         self._database.stage(
             "INSERT INTO devices (name, shares) VALUES (?, ?) "
             "ON CONFLICT (name) DO UPDATE SET shares = excluded.shares",

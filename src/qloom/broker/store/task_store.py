@@ -95,7 +95,7 @@ class TaskStore:
         self.stage("UPDATE tasks SET ran_us = ?, counted_us = ? WHERE id = ?", ran_us, since_us, task, group=task)
 
     def move_task(self, task: TaskRecord) -> None:
-        """A task waits for another device."""
+        """Record that a task now waits for another device."""
         self.stage(
             "UPDATE tasks SET device = ?, expected_s = ?, time_limit_s = ?, set_up = ?, places = ? WHERE id = ?",
             *(task.device, task.expected_s, task.time_limit_s, task.set_up),

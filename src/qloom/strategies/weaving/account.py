@@ -22,7 +22,7 @@ class NodeSeconds:
         return self._passed_s + (self._nodes * (_now_s() - self._since_s) if self._nodes else 0.0)
 
     def count(self, nodes: int) -> None:
-        """Count so many nodes from now on."""
+        """Count this many nodes from now on."""
         self._passed_s, self._since_s, self._nodes = self.so_far(), _now_s(), nodes
 
     @contextmanager

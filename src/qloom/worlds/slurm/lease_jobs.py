@@ -63,7 +63,7 @@ def allocation_ended(id: str, queued: QueuedJob | None, job: str) -> AllocationE
 
 
 class Ceilings:
-    """Those of one run, on node-hours and on QPU-seconds; `stop` is called when one of them is reached."""
+    """The ceilings of one run on node-hours and QPU-seconds; `stop` is called when one is reached."""
 
     def __init__(
         self, clock: Clock, slurm: Slurm, used_node_s: float, used_qpu_s: float, stop: Callable[[], None]

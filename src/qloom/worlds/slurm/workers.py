@@ -222,7 +222,7 @@ class TaskRunner:
             raise await self._find_cause(lease, job, nodes, error) from None
 
     async def _find_cause(self, lease: Lease, job: LeaseJob, nodes: Sequence[str], failed: TaskFailed) -> JobError:
-        """Why a task failed: its allocation was taken away, a node was lost, or (`failed`) the task itself."""
+        """Find out why a task failed: Slurm took its allocation, a node was lost, or (`failed`) the task itself."""
         queued = await wait_past_completing(self._client, job.classical)
         if queued is None or queued.state.stage != "holds":
             self._held.remove(lease, job)

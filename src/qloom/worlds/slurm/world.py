@@ -123,7 +123,7 @@ class SlurmWorld(World):
         return tuple(job.nodes)
 
     def adopt(self, driver: DriverJob) -> Lease:
-        """The Slurm job that the driver lives in, as a lease: it counts from its start and ends with the driver."""
+        """Take the driver's own Slurm job as a lease, which counts from its start and ends with the driver."""
         job = self._held.driver = LeaseJob(driver.id, list(driver.nodes), driver.qpu, driver.end_s)
         start_us = unobserved_us(self.clock, driver.start_s)
         weight = round(1 / self.facts.cpus, 6) if driver.core_of else None
