@@ -29,8 +29,7 @@ from qloom.journal.results import ResultStore
 from qloom.programs.load import Program, from_function, load_program
 from qloom.runs.assembly import assemble
 from qloom.runs.budget import QpuBudget
-from qloom.runs.notes import notes_on
-from qloom.runs.outcome import Outcome
+from qloom.runs.outcome import Outcome, notes_on
 from qloom.runs.plan import ENGINES, Plan
 from qloom.runs.recalibration import CalibrationWatch
 from qloom.views.accounting import account
