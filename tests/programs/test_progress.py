@@ -58,7 +58,8 @@ def test_the_live_view_has_the_last_report_and_an_estimate_of_the_rest():
 
 def test_more_than_all_cannot_be_done():
     outcome = qloom.run(overdone, world="virtual", in_memory=True)
-    assert str(outcome.errors[0]) == 'job j1: more is done than there is: 3 of 2 (job.progress(3, 10, "energy -1.1"))'
+    said = 'more is done than there is: 3 of 2 (test_progress.py, line 27) (job.progress(3, 10, "energy -1.1"))'
+    assert str(outcome.errors[0]) == f"job j1: {said}"
 
 
 class Figure:

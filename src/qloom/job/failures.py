@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from qloom.errors import InputError, JobError, QloomError
+from qloom.errors import InputError, JobError, JournalError, QloomError
 from qloom.journal.content import CALL_HINT
 
 _STANDARD = tuple(str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib"))
@@ -31,14 +31,20 @@ _MISTAKES = {
 
 
 def program_failed(failure: BaseException, job: str) -> QloomError:
-    """The error of a job whose program raised; an error of qloom stays as it is."""
+    """The error of a job whose program raised; an error of qloom stays, and wrong input gets the line of its call."""
     if isinstance(failure, QloomError):
+        line = _users_line(failure)
+        if isinstance(failure, InputError) and not isinstance(failure, JournalError) and line not in failure.message:
+            failure.message += line
         return failure
+    what = f"the program raised {type(failure).__name__}: {failure}{_users_line(failure)}"
+    return JobError(what, job=job, hint=_hint(failure))
+
+
+def _users_line(failure: BaseException) -> str:
     frames = traceback.extract_tb(failure.__traceback__)
     users = [frame for frame in frames if not is_library(frame.filename)]
-    where = f" ({Path(users[-1].filename).name}, line {users[-1].lineno})" if users else ""
-    what = f"the program raised {type(failure).__name__}: {failure}{where}"
-    return JobError(what, job=job, hint=_hint(failure))
+    return f" ({Path(users[-1].filename).name}, line {users[-1].lineno})" if users else ""
 
 
 def users_traceback(failure: BaseException) -> str:

@@ -26,7 +26,8 @@ from qloom.errors import InputError
 T = TypeVar("T")
 END_S = 5.0  # how long a cancelled function may take to clean up
 FROM_ASYNC = "in an async function, await the calls of a job; a synchronous program is a plain def"
-FROM_THREAD = "make calls of a job in the thread that runs the program"
+IN_THREAD = "this thread cannot make calls of a job in virtual time"
+FROM_THREAD = "make them in the thread that runs the program, or run it with --world local"
 
 
 class _SyncGreenlet(greenlet):  # type: ignore[misc]  # it comes without types
@@ -80,9 +81,9 @@ def _current() -> Any:
     current = getcurrent()
     if isinstance(current, _SyncGreenlet):
         return current
-    elsewhere = threading.current_thread() is not threading.main_thread()
-    hint = FROM_THREAD if elsewhere else FROM_ASYNC
-    raise InputError("this call is for synchronous programs", hint=hint)
+    if threading.current_thread() is not threading.main_thread():
+        raise InputError(IN_THREAD, hint=FROM_THREAD)
+    raise InputError("this call is for synchronous programs", hint=FROM_ASYNC)
 
 
 class AskingThread(Generic[T]):

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from qloom.errors import InputError
 from qloom.job.failures import program_failed
-from qloom.job.greenlets import FROM_THREAD
+from qloom.job.greenlets import FROM_THREAD, IN_THREAD
 from qloom.job.guard import refuse_waits
 from qloom.job.program_process import dumps, loads
 from qloom.job.randomness import ProgramRandomness
@@ -38,7 +38,7 @@ class _Driver:
     def ask(self, *request: Any) -> Any:
         """Send a request and wait for its reply; raises what the call raised."""
         if self.one_thread and not _in_main_thread():
-            raise InputError("this thread cannot make calls of a job in virtual time", hint=FROM_THREAD)
+            raise InputError(IN_THREAD, hint=FROM_THREAD)
         with self._turn:
             self.send(*request)
             result, error = self.receive()
