@@ -261,9 +261,11 @@ def parse_qpu(text: str) -> dict[str, Any]:
     kind, _, state = rest.partition(":")
     if not name or not kind or state not in ("", "offline"):
         raise InputError(f"{text!r} is not a QPU", hint="--qpu NAME:TECHNOLOGY, or NAME:TECHNOLOGY:offline")
-    if kind not in TECHNOLOGIES and kind in profile_names():
-        return {"name": name, "profile": kind, "offline": state == "offline"}
-    return {"name": name, "technology": technology(kind).name, "offline": state == "offline"}
+    machines = [machine for machine in profile_names() if machine not in TECHNOLOGIES]
+    if kind not in TECHNOLOGIES and kind not in machines:
+        hint = f"choose one of {', '.join(TECHNOLOGIES)}, or a machine: {', '.join(machines)}"
+        raise InputError(f"no QPU technology is called {kind!r}", hint=hint)
+    return {"name": name, "profile" if kind in machines else "technology": kind, "offline": state == "offline"}
 
 
 def first_problem(error: ValidationError) -> str:

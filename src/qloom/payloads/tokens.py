@@ -16,6 +16,11 @@ OUTSIDE = frozenset(("extern", "defcal", "defcalgrammar", "cal", "pragma", "dura
 DEEPEST = 64  # levels of brackets and blocks: recursive readers fail at some hundreds
 LARGEST = 10**18  # of a whole number; what is counted stops there too
 CLOSES = {")": "(", "]": "[", "}": "{"}
+RESERVED = re.compile(
+    r"include|def|gate|let|break|continue|if|else|end|return|for|while|in|switch|case|default|nop|input|output|const"
+    r"|readonly|mutable|qreg|qubit|creg|bool|bit|int|uint|float|angle|complex|array|void|gphase|inv|pow|ctrl|negctrl"
+    r"|durationof|delay|reset|measure|barrier|true|false|im"
+)
 LEXER = re.compile(
     r"(?P<blank>[ \t\r\n]+|//[^\r\n]*|/\*[\s\S]*?\*/)"
     r"|(?P<comment>/\*)"
@@ -96,9 +101,11 @@ class Tokens:
         self.at += 1
 
     def name(self) -> str:
-        """Read a name."""
+        """Read a name, which is no word of the language."""
         if not self.next[:1].isidentifier():
             raise self.error(f"a name was expected, not {self.next[:20]!r}")
+        if RESERVED.fullmatch(self.next):
+            raise self.error(f"{self.next!r} is a word of OpenQASM and cannot be a name")
         return self.take()
 
     def error(self, message: str, at: int | None = None, hint: str | None = None) -> PayloadError:
