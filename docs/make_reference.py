@@ -1,12 +1,15 @@
 """Writes the pages of docs/reference that are made from the code: python docs/make_reference.py
 
-The command line makes cli.md, the model of the broker's config broker-config.md. Tests compare the pages with what
-this makes, so that they cannot drift apart.
+The command line makes cli.md, the model of the broker's config broker-config.md, docstrings and signatures api.md.
+Tests compare the pages with what this makes, so that they cannot drift apart.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
+import re
 import types
 import typing
 from pathlib import Path
@@ -16,12 +19,16 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+import qloom
 from qloom.broker.config import BrokerConfig
-from qloom.devices import factory
 from qloom.cli.main import app
+from qloom.devices import factory
+from qloom.job.sync import Handle, SyncJob
+from qloom.runs.plan import Plan
 
 PAGE = Path(__file__).parent / "reference" / "cli.md"
 CONFIG_PAGE = PAGE.with_name("broker-config.md")
+API_PAGE = PAGE.with_name("api.md")
 
 INTRODUCTION = """\
 # The command line
@@ -46,6 +53,27 @@ Made by `python docs/make_reference.py` from the model of the config; change the
 with its name. Keys that end in `_s` are seconds. [The guide](../guides/broker.md#the-config) has an example;
 `qloom broker check --config broker.toml` tries a file.
 """
+
+API_INTRODUCTION = """\
+# The Python API
+
+Made by `python docs/make_reference.py` from signatures and docstrings; change those, not this page.
+
+Everything is imported from `qloom`, except what is handed to a program: its job and the handles of its calls.
+[What a quantum call takes and gives](../guides/quantum.md), [synchronous programs](../guides/synchronous.md) and
+[Qiskit](../guides/qiskit.md) show how the parts are used.
+"""
+API = {
+    "Runs": [qloom.run, Plan, qloom.resume, qloom.Outcome, qloom.program],
+    "The job of an asynchronous program": [qloom.Job],
+    "The job of a synchronous program": [SyncJob, Handle],
+    "Tasks": [qloom.task, qloom.call, qloom.command, qloom.Task, qloom.CommandResult],
+    "Payloads": [qloom.Payload, qloom.qubo, qloom.delay],
+    "Answers": [qloom.Samples, qloom.Sample, qloom.Counts, qloom.AtomCounts],
+    "Sites": [qloom.Site, qloom.Qpu, qloom.Overheads, qloom.Watts],
+    "Errors": [qloom.QloomError, qloom.InputError, qloom.JobError],
+}
+INTERNAL = {"run", "before_result", "in_real_time", "check", "with_devices", "as_event", "as_dict", "broker"}
 
 
 def reference() -> str:
@@ -173,6 +201,77 @@ def _config_default(key: str, field: FieldInfo) -> str:
     return f"`{json.dumps(value)}`"
 
 
+def api_reference() -> str:
+    """The page of the Python API."""
+    lines = [API_INTRODUCTION]
+    for title, parts in API.items():
+        lines += [f"## {title}", ""]
+        for part in parts:
+            lines += _class(part) if isinstance(part, type) else _function(part, part.__name__, "###")
+    return "\n".join(lines)
+
+
+def _class(part: type[Any]) -> list[str]:
+    lines = [f"### {part.__name__}", "", *_paragraphs(part)]
+    if dataclasses.is_dataclass(part):
+        lines += ["| field | type | default | |", "|---|---|---|---|"]
+        said = _field_comments(part)
+        for each in dataclasses.fields(part):
+            shown = [f"`{each.name}`", f"`{each.type}`".replace("|", "\\|"), _field_default(each), said[each.name]]
+            lines.append(f"| {' | '.join(shown)} |")
+        lines.append("")
+    for name, member in vars(part).items():
+        if name.startswith("_") or name in INTERNAL:
+            continue
+        if inspect.isfunction(member):
+            lines += _function(inspect.unwrap(member), name, "####")
+        elif inspect.isdatadescriptor(member) and inspect.getdoc(member):
+            lines += [f"#### {name}", "", *_paragraphs(member)]
+        elif isinstance(getattr(member, "func", None), types.FunctionType):  # a cached property
+            lines += [f"#### {name}", "", *_paragraphs(member.func)]
+    return lines
+
+
+def _function(function: Any, name: str, heading: str) -> list[str]:
+    words = []
+    starred = False
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            words.append("*")
+            starred = True
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        starred = starred or stars == "*"
+        default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
+        words.append(f"{stars}{parameter.name}{default}")
+    return [f"{heading} {name}({', '.join(words)})", "", *_paragraphs(function)]
+
+
+def _paragraphs(part: Any) -> list[str]:
+    """A docstring, its paragraphs unwrapped."""
+    text = inspect.getdoc(part) or ""
+    return [line for paragraph in text.split("\n\n") for line in (" ".join(paragraph.split()), "")]
+
+
+def _field_comments(part: type[Any]) -> dict[str, str]:
+    """What stands behind each field in the source, of its base classes too."""
+    found = dict.fromkeys((each.name for each in dataclasses.fields(part)), "")
+    for kind in reversed(part.__mro__[:-1]):
+        for name, comment in re.findall(r"^    (\w+): [^#\n]*?  # (.*)$", inspect.getsource(kind), re.MULTILINE):
+            if name in found:
+                found[name] = _cell(comment)
+    return found
+
+
+def _field_default(each: dataclasses.Field[Any]) -> str:
+    if each.default is dataclasses.MISSING:
+        return "" if each.default_factory is dataclasses.MISSING else "made anew"
+    default = getattr(each.default, "default", each.default)  # of a field with limits
+    return f"`{default!r}`"
+
+
 if __name__ == "__main__":
     PAGE.write_text(reference())
+    API_PAGE.write_text(api_reference())
     CONFIG_PAGE.write_text(config_reference())

@@ -239,11 +239,14 @@ def test_the_public_face_is_sorted_and_there():
         assert getattr(qloom, name) is not None
 
 
-def test_the_reference_of_the_command_line_is_in_step():
+def test_the_references_of_the_command_line_and_of_the_api_are_in_step():
     spec = importlib.util.spec_from_file_location("make_reference", ROOT / "docs" / "make_reference.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.PAGE.read_text() == module.reference(), "run: python docs/make_reference.py"
+    assert module.API_PAGE.read_text() == module.api_reference(), "run: python docs/make_reference.py"
+    named = {part.__name__ for parts in module.API.values() for part in parts}
+    assert set(qloom.__all__) <= named | {"__version__"}, "a name of qloom is missing in API of make_reference.py"
 
 
 def documented_events() -> dict[str, list[str]]:

@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be run."""
+    """What is to be run: the arguments of `run`."""
 
     program: Program
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)  # of the program
     strategy: str = "offload"
     options: dict[str, float] = field(default_factory=dict)  # of the strategy
-    world: str = "local"
+    world: str = "local"  # or virtual, slurm
     site: Site = field(default_factory=Site)
-    jobs: int = 1
-    seed: int = 0
+    jobs: int = 1  # at once, each a run of the program
+    seed: int = 0  # each job derives its own from it
     profile: str | None = None  # a run whose durations and results virtual time takes
     engine: str | None = None  # what runs the steps of the workflow strategy instead of qloom itself: streamflow
     most_qpu_s: float | None = None  # the budget of the run: it ends when it has held so many QPU-seconds

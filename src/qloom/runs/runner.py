@@ -49,8 +49,9 @@ def run(
 ) -> Outcome:
     """Run a program: `run(program, strategy="malleable", world="virtual", parameters={...})`.
 
-    `in_memory` leaves nothing on the disk: the journal is in the outcome's `events` only. Where an event loop runs
-    already, as in a notebook, the run has its own loop in a thread.
+    `program` is a function, or a text as on the command line; other arguments are the fields of `Plan`. `listener` is
+    called with each event of the journal. `in_memory` leaves nothing on the disk: the journal is in the outcome's
+    `events` only. Where an event loop runs already, as in a notebook, the run has its own loop in a thread.
     """
     return run_apart(lambda: execute(_plan(program, plan), listener=listener, in_memory=in_memory))
 
