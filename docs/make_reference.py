@@ -64,7 +64,7 @@ Everything is imported from `qloom`, except what is handed to a program: its job
 [Qiskit](../guides/qiskit.md) show how the parts are used.
 """
 API = {
-    "Runs": [qloom.run, Plan, qloom.resume, qloom.Outcome, qloom.program],
+    "Runs": [qloom.run, qloom.run_async, Plan, qloom.resume, qloom.Outcome, qloom.program],
     "The job of an asynchronous program": [qloom.Job],
     "The job of a synchronous program": [SyncJob, Handle],
     "Tasks": [qloom.task, qloom.call, qloom.command, qloom.Task, qloom.CommandResult],
