@@ -69,12 +69,10 @@ def test_changes_need_the_token_and_our_own_page(client, dashboard):
     assert client.post(path, json={}, headers={"X-Qloom-Token": token}).status_code == 404
 
 
-@pytest.mark.parametrize(
-    "path", ["/api/runs/..%2f..%2fetc", "/api/runs/%2e%2e", "/../app.py", "/app.py", "/api/other"]
-)
-def test_only_runs_and_the_page_are_there(client, dashboard, path):
+def test_only_runs_and_the_page_are_there(client, dashboard):
     logged_in(client, dashboard)
-    assert client.get(path).status_code == 404
+    for path in ("/api/runs/..%2f..%2fetc", "/api/runs/%2e%2e", "/../app.py", "/app.py", "/api/other"):
+        assert client.get(path).status_code == 404, path
 
 
 def test_another_name_of_this_machine_and_other_sites_are_refused(client, dashboard):
