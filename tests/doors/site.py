@@ -81,7 +81,11 @@ class DoorSite(Service):
         """What a scenario of `clients/run_CLIENT.py` found, run in the client's own environment."""
         python = environment_of(client)
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("DWAVE", "IQM", "PYTHON"))}
-        clean |= {"HOME": str(self.directory), "XDG_CACHE_HOME": str(self.directory / "cache")}
+        clean |= {
+            "HOME": str(self.directory),
+            "XDG_CACHE_HOME": str(self.directory / "cache"),
+            "QISKIT_PARALLEL": "FALSE",
+        }
         token = self.tokens_of.get(user, user)
         command = [python, CLIENTS / f"run_{client}.py", scenario, self.url(client), token]
         done = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=PATIENCE_S, check=False)

@@ -5,6 +5,7 @@ Runs in an environment that has iqm-client[qiskit] and nothing of qloom.
 
 import json
 import sys
+import time
 from uuid import uuid4
 
 scenario, url, token = sys.argv[1:]
@@ -65,6 +66,8 @@ def bare():
     waiting = [client.submit_circuits([circuit()], shots=100_000) for _ in range(2)]
     for one in waiting:
         one.cancel()
+    while any(str(client.get_job(one.job_id).status) in ("waiting", "processing") for one in waiting):
+        time.sleep(0.1)  # the device gives one back
     return {
         "health": client.get_health()["status"],
         "measured": job.result()[0],
