@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from qloom.model import Payload
+from qloom.model import Payload, plain_value
 
 STATES = ("idle", "busy", "calibration", "maintenance", "error", "offline")
 AVAILABLE = ("idle", "busy")
@@ -79,7 +79,7 @@ class Description:
         return self.can_stop and not self.vendor_queue
 
 
-@dataclass(frozen=True)
+@plain_value
 class Status:
     """How a task stands on its device: preparing, vendor_queued, executing, done, failed or cancelled."""
 

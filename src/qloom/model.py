@@ -27,7 +27,13 @@ class QpuHold(enum.Enum):
     TASK = "task"  # no session: each task waits in the device's queue
 
 
-@dataclass(frozen=True)
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def plain_value(cls: type[R]) -> type[R]:
+    """A frozen dataclass to the type checker only: at run time a frozen one takes three times as long to make."""
+    return dataclass(slots=True, unsafe_hash=True)(cls)
+
+
+@plain_value
 class Need:
     """What an allocation is asked to hold."""
 
@@ -35,13 +41,7 @@ class Need:
     qpu: QpuHold = QpuHold.TASK
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def _frozen_to_readers(cls: type[R]) -> type[R]:
-    """A frozen dataclass to the type checker only: at run time a frozen one takes three times as long to make."""
-    return dataclass(slots=True, unsafe_hash=True)(cls)
-
-
-@_frozen_to_readers
+@plain_value
 class Task:
     """One piece of classical work: a Python function with its arguments, or a command."""
 
@@ -261,7 +261,7 @@ class PayloadFacts:
 OWN_OPTIONS = ("seed", "job", "work", "vartype")  # of a payload, besides those of its device
 
 
-@dataclass(frozen=True)
+@plain_value
 class Payload:
     """What a QPU is given. `kind` says how to read `body`: megabytes perhaps, and read only where that is needed."""
 
@@ -295,7 +295,7 @@ class Payload:
         return len(self.body["linear"]) if self.kind == "qubo" else 0
 
 
-@_frozen_to_readers
+@plain_value
 class Work:
     """A task as one job asked for it: known by its content (`key`) and how often that was asked before."""
 
@@ -311,7 +311,7 @@ class Work:
         object.__setattr__(self, "id", f"{self.key}.{self.occurrence}")
 
 
-@_frozen_to_readers
+@plain_value
 class QuantumWork:
     """A payload as one job asked for it; `seed` is derived from the content, so it is the same in any world."""
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from qloom.model import Need, QpuHold, Work
+from qloom.model import Need, QpuHold, Work, plain_value
 
 PATIENCE_S = 5.0  # how long a job that waits in line keeps what it does not use, unless its strategy says otherwise
 
@@ -103,7 +103,7 @@ class Cluster(Protocol):
         """Give up spare work that nobody waits for, on this many nodes."""
 
 
-@dataclass(frozen=True)
+@plain_value
 class Prediction:
     """What is expected, and how often (0 to 1) what was seen so far lay near it."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from qloom.device import Device
-from qloom.model import QpuHold, QuantumWork, Task, Work
+from qloom.model import QpuHold, QuantumWork, Task, Work, plain_value
 
 
 class Clock(Protocol):
@@ -56,7 +56,7 @@ class UnixClock(Clock):
     deadline = call_later
 
 
-@dataclass
+@dataclass(slots=True)
 class Lease:
     """What a world has granted to one job; the world keeps `nodes` and `shares` up to date."""
 
@@ -71,7 +71,7 @@ class Lease:
     failed: bool = False  # its job has failed or was interrupted: the engine's own accounting shows that too
 
 
-@dataclass
+@dataclass(slots=True)
 class Request:
     """A wish that waits in line: a new lease, or (with `lease`) more nodes for one."""
 
@@ -100,7 +100,7 @@ class HandedOn:
     reason: str | None = None  # None: each job of a chain does one phase
 
 
-@dataclass(frozen=True, slots=True)
+@plain_value
 class Ran:
     """What a task came to, and for how long its own code ran; `None` if that was all the time that it took."""
 

@@ -146,7 +146,7 @@ class TaskRecord:
         }
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class SessionRecord:
     """A session that was requested or is open."""
 

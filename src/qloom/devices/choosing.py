@@ -7,14 +7,13 @@ and target; of several to one that is up, and of those to the one that would sta
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from qloom.device import Description
 from qloom.errors import PayloadError, QuantumFailed, closest
-from qloom.model import Payload
+from qloom.model import Payload, plain_value
 
 
-@dataclass(frozen=True, slots=True)
+@plain_value
 class DeviceOffer:
     """A device as whoever chooses knows it now."""
 
@@ -38,7 +37,7 @@ def choose_device(offers: Sequence[DeviceOffer], payload: Payload | None) -> str
     able = list(offers) if payload is None else _able(offers, payload)
     if payload is not None and not able:
         raise no_device(offers, payload)
-    return min(able, key=lambda offer: (not offer.up, offer.wait_s)).name
+    return able[0].name if len(able) == 1 else min(able, key=lambda offer: (not offer.up, offer.wait_s)).name
 
 
 def _named(offers: Sequence[DeviceOffer], payload: Payload) -> str:

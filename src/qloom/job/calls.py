@@ -11,7 +11,7 @@ from reprlib import Repr
 from typing import Any
 
 from qloom.errors import PayloadError, ProgramChanged
-from qloom.journal.content import digest
+from qloom.journal.content import call_key, digest
 from qloom.journal.events import Called, Diverged
 from qloom.journal.file import Recorder
 from qloom.journal.replay import Memory
@@ -39,7 +39,7 @@ class CallOrder:
 
     def add(self, kind: str, names: list[str], works: Sequence[Work | QuantumWork]) -> str:
         """Note a call that the program makes; returns its name in the journal."""
-        call = digest(kind, [work.id for work in works])
+        call = call_key(kind, works)
         order, self.made = self.made, self.made + 1
         if call in self._known:
             self._repeated[call] = None

@@ -20,6 +20,7 @@ from qloom.journal.events import (
     TaskEnded,
     Withdrawn,
 )
+from qloom.model import plain_value
 
 OPEN = "open"  # the state of what had not ended when its driver was killed, or has not yet
 FOREVER_US = 1 << 62  # the end of an interval until it has one
@@ -134,7 +135,7 @@ class Wait:
         return self.kind if waited_for is None else "nodes" if waited_for == "nodes" else "qpu"
 
 
-@dataclass(frozen=True, slots=True)
+@plain_value
 class Offer:
     """Spare work that a program offered, and when the program asked for it; None if it never did."""
 
@@ -143,7 +144,7 @@ class Offer:
     asked_us: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@plain_value
 class FinishedCall:
     """A call of a program that has returned."""
 
@@ -151,7 +152,7 @@ class FinishedCall:
     returned_us: int
 
 
-@dataclass(frozen=True, slots=True)
+@plain_value
 class Computation:
     """A stretch in which the program of a job computed itself, between its calls."""
 
@@ -160,7 +161,7 @@ class Computation:
     end_us: int
 
 
-@dataclass(frozen=True, slots=True)
+@plain_value
 class WorkerStart:
     """A worker process that became ready on a node or for a lane of a QPU."""
 

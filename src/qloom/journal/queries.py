@@ -80,20 +80,27 @@ def job_errors(events: Sequence[Event]) -> list[dict[str, str]]:
 
 def failed_tasks(events: Sequence[Event]) -> list[str]:
     """The first line of the error of each task that failed since the run was last resumed."""
-    since = max((place for place, event in enumerate(events) if isinstance(event, Resumed)), default=0)
-    ended = [event for event in events[since:] if isinstance(event, TaskEnded) and event.state == "failed"]
+    ended = [event for event in since_resumed(events) if type(event) is TaskEnded and event.state == "failed"]
     return [(event.error or "").partition("\n")[0] for event in ended]
+
+
+def since_resumed(events: Sequence[Event]) -> Sequence[Event]:
+    """What the last driver of a run has recorded."""
+    resumed = [place for place, event in enumerate(events) if type(event) is Resumed]
+    return events[resumed[-1] :] if resumed else events
 
 
 def abandoned_calls(events: Sequence[Event]) -> dict[str, list[str]]:
     """By job, the calls that its program had made and not waited for when it ended, in words."""
-    words: dict[tuple[str, str], str] = {}
+    abandoned = [event for event in events if type(event) is CallAbandoned]
+    if not abandoned:
+        return {}
+    calls = {(event.job, event.call): event for event in events if type(event) is Called}
     found: dict[str, list[str]] = {}
-    for event in events:
-        if isinstance(event, Called):
-            words[event.job, event.call] = f"{event.kind}({', '.join(event.names)})"
-        elif isinstance(event, CallAbandoned):
-            found.setdefault(event.job, []).append(words.get((event.job, event.call), "a call"))
+    for event in abandoned:
+        call = calls.get((event.job, event.call))
+        words = "a call" if call is None else f"{call.kind}({', '.join(call.names)})"
+        found.setdefault(event.job, []).append(words)
     return found
 
 

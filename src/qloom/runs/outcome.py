@@ -10,10 +10,10 @@ from typing import Any
 
 from qloom.errors import QloomError, ResultLost, error_from
 from qloom.journal.event import Event
-from qloom.journal.events import Diverged, JobEnded, Recalibrated, Resumed
+from qloom.journal.events import Diverged, JobEnded, Recalibrated
 from qloom.journal.file import ended_as, start_of
 from qloom.journal.history import History, read_history
-from qloom.journal.queries import abandoned_calls, failed_tasks, require_jobs
+from qloom.journal.queries import abandoned_calls, failed_tasks, require_jobs, since_resumed
 from qloom.journal.results import ResultStore
 from qloom.programs.load import find_modules
 from qloom.views.accounting import account
@@ -90,8 +90,7 @@ def notes_on(world: World, events: list[Event]) -> list[str]:
     if failed and ended_as(events) == "done":
         tasks = "1 task" if len(failed) == 1 else f"{len(failed)} tasks"
         notes.append(f"{tasks} failed and the program went on; the first: {failed[0]}")
-    since = max((place for place, event in enumerate(events) if isinstance(event, Resumed)), default=0)
-    for event in events[since:]:
+    for event in [event for event in since_resumed(events) if type(event) in (Diverged, Recalibrated)]:
         if isinstance(event, Diverged):
             now = f"is now {event.now}" if event.now is not None else "is not made any more"
             notes.append(

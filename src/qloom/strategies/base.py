@@ -37,6 +37,8 @@ def usual_options(kind: type[Options]) -> dict[str, float]:
 
 def read_options(kind: type[O], given: Mapping[str, float]) -> O:
     """The options as given; refuses names and values that they do not have."""
+    if not given:
+        return kind()
     known = {each.name: each for each in fields(kind)}
     types = get_type_hints(kind)
     for name in given:

@@ -8,16 +8,15 @@ for another, and a job that waits for a QPU does not stop those who only want no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from qloom.model import QpuHold
+from qloom.model import QpuHold, plain_value
 from qloom.world import Lease, Request
 
 NODES = "nodes"
 SPARE = "spare"  # not a partition: those who ask for spare work stand in a line of their own, after all others
 
 
-@dataclass(frozen=True)
+@plain_value
 class Grant:
     """What a request is given: these nodes, and this many shares of its device."""
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from qloom.broker.queue.task import Place, QuantumTask
-from qloom.model import QpuHold
+from qloom.model import QpuHold, plain_value
 
 
-@dataclass(frozen=True)
+@plain_value
 class TaskSubmitted:
     """A task was submitted, from a session or from outside."""
 
     task: QuantumTask
 
 
-@dataclass(frozen=True)
+@plain_value
 class TaskCancelled:
     """A task is no longer wanted."""
 
@@ -23,28 +21,28 @@ class TaskCancelled:
     why: str = ""  # if its owner did not ask for it
 
 
-@dataclass(frozen=True)
+@plain_value
 class TaskHeld:
     """An administrator holds a queued task: it is not started before it is released."""
 
     task: str
 
 
-@dataclass(frozen=True)
+@plain_value
 class TaskReleased:
     """A task that was held may run again; it goes to the end of its line."""
 
     task: str
 
 
-@dataclass(frozen=True)
+@plain_value
 class TaskRequeued:
     """A task is to be taken back from its device and queued again, as if it had just come."""
 
     task: str
 
 
-@dataclass(frozen=True)
+@plain_value
 class TaskAdvanced:
     """The device has moved a task on: preparing, vendor_queued or executing."""
 
@@ -52,14 +50,14 @@ class TaskAdvanced:
     state: str
 
 
-@dataclass(frozen=True)
+@plain_value
 class DeviceReleased:
     """The device is done with a task, so that another can start there; `TaskFinished` says how it ended."""
 
     task: str
 
 
-@dataclass(frozen=True)
+@plain_value
 class TaskFinished:
     """The device is done with a task: well, badly, by a fault of its own, or because it was stopped."""
 
@@ -70,7 +68,7 @@ class TaskFinished:
     attempted: bool = True  # False: the device never had it, so that was no attempt
 
 
-@dataclass(frozen=True)
+@plain_value
 class SessionRequested:
     """Somebody wants to hold a device, or a share of it."""
 
@@ -83,7 +81,7 @@ class SessionRequested:
     hold_limit_s: float | None = None  # and after so long in any case
 
 
-@dataclass(frozen=True)
+@plain_value
 class SessionClosed:
     """A session is over, or no longer wanted; its queued tasks are cancelled."""
 
@@ -91,7 +89,7 @@ class SessionClosed:
     why: str = ""  # if nobody asked for it
 
 
-@dataclass(frozen=True)
+@plain_value
 class DeviceUp:
     """A device came back, or went away: what runs there goes on, nothing new is started."""
 
@@ -100,7 +98,7 @@ class DeviceUp:
     away: bool = False  # it calibrates or is offline, rather than drained: execution does not count meanwhile
 
 
-@dataclass(frozen=True)
+@plain_value
 class SharesChanged:
     """A device is to offer another number of vQPUs: more at once, fewer as sessions end."""
 
@@ -108,7 +106,7 @@ class SharesChanged:
     shares: int
 
 
-@dataclass(frozen=True)
+@plain_value
 class TimePassed:
     """Nothing but that: tasks may have waited or run for too long."""
 
@@ -130,7 +128,7 @@ Event = (
 )
 
 
-@dataclass(frozen=True)
+@plain_value
 class StartTask:
     """Give this task to its device now."""
 
@@ -138,21 +136,21 @@ class StartTask:
     device: str
 
 
-@dataclass(frozen=True)
+@plain_value
 class StopTask:
     """Take this task back from its device; `TaskFinished` must follow."""
 
     task: str
 
 
-@dataclass(frozen=True)
+@plain_value
 class OpenSession:
     """The session holds its device, or its share, from now on."""
 
     session: str
 
 
-@dataclass(frozen=True)
+@plain_value
 class EndTask:
     """A task has come to its final state; `reason` says why, unless it is done."""
 
@@ -161,7 +159,7 @@ class EndTask:
     reason: str = ""
 
 
-@dataclass(frozen=True)
+@plain_value
 class MoveTask:
     """A queued task waits for another device from now on."""
 
@@ -170,7 +168,7 @@ class MoveTask:
     places: tuple[Place, ...]  # where else it may run
 
 
-@dataclass(frozen=True)
+@plain_value
 class CountExecution:
     """Count execution against the limit of a task from `since_us` on (None: not for now); `ran_us` came before."""
 
@@ -179,7 +177,7 @@ class CountExecution:
     since_us: int | None
 
 
-@dataclass(frozen=True)
+@plain_value
 class EndSession:
     """A session has reached a limit, and is closed."""
 

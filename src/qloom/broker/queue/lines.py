@@ -76,7 +76,7 @@ def shares_for(spec: DeviceSpec, wait_s: float) -> int:
     return shares
 
 
-@dataclass
+@dataclass(slots=True)
 class SessionEntry:
     """A session that is open, or wants to be."""
 
@@ -142,7 +142,7 @@ class Backlog:
         return count + len(here), sum(here) + sum(self._sums_us[block] for block in earlier)
 
 
-@dataclass
+@dataclass(slots=True)
 class DeviceLine:
     """A device, and who waits for it."""
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from qloom.broker.queue.task import QuantumTask
 from qloom.errors import InputError, Refused
+from qloom.model import plain_value
 
 
-@dataclass(frozen=True)
+@plain_value
 class Candidate:
     """A task that could run next: the head of a session, or one from outside."""
 
