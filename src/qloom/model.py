@@ -128,13 +128,7 @@ class TaskFunction(Generic[P, R]):
         """Describe one call, to be run by `job.classical` or `job.speculate`."""
         expected_s = self.expected_s(*args, **kwargs) if callable(self.expected_s) else self.expected_s
         described = Task(
-            self.__name__,
-            self,
-            args,
-            kwargs,
-            expected_s=expected_s,
-            stand_in=self._stand_in,
-            **self._needs,
+            self.__name__, self, args, kwargs, expected_s=expected_s, stand_in=self._stand_in, **self._needs
         )
         _check_needs(described)
         return described

@@ -12,7 +12,7 @@ allocation whose nodes were given back asks for them again when it is given work
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from qloom.model import QuantumWork, Work
@@ -41,7 +41,7 @@ class Returnable(Protocol):
 class UnusedRule:
     """Keeps the rule for one job; it is informed of what the job wants, asks for and no longer uses."""
 
-    def __init__(self, clock: Clock, held: Callable[[], Iterable[Returnable]]) -> None:
+    def __init__(self, clock: Clock, held: Callable[[], Sequence[Returnable]]) -> None:
         self.patience_s = PATIENCE_S
         self._clock = clock
         self._held = held
@@ -98,16 +98,17 @@ class UnusedRule:
 
     def _unused(self) -> Iterator[tuple[int, Callable[[], None]]]:
         """When the job will have to give something back, and how it does."""
-        if not self._in_line or not self._wanted_since_us:
+        held = self._held()
+        if not self._in_line or not self._wanted_since_us or not held:
             return
         patience_us = round(self.patience_s * 1e6)
         oldest_us = min(self._wanted_since_us.values())
         waits_for_nodes = any(request.least_nodes for request in self._in_line.values())
-        for held in self._held():
-            if (since_us := held.qpu_unused_since_us) is not None:
-                yield max(oldest_us, since_us) + patience_us, held.give_qpu_back
-            if waits_for_nodes and (since_us := held.nodes_unused_since_us) is not None:
-                yield max(oldest_us, since_us) + patience_us, held.give_nodes_back
+        for allocation in held:
+            if (since_us := allocation.qpu_unused_since_us) is not None:
+                yield max(oldest_us, since_us) + patience_us, allocation.give_qpu_back
+            if waits_for_nodes and (since_us := allocation.nodes_unused_since_us) is not None:
+                yield max(oldest_us, since_us) + patience_us, allocation.give_nodes_back
 
     def _time_is_up(self) -> None:
         self._timer = None

@@ -37,7 +37,8 @@ class Journal:
         self.clock = clock
         self.results = ResultStore(directory / "results" if directory else None, durable=durable)
         self.events: list[Event] | None = [] if directory is None else None
-        self.listeners: list[Callable[[Event], None]] = []
+        self._listeners: list[tuple[Callable[[Event], None], tuple[type[Event], ...]]] = []
+        self._listening: dict[type[Event], list[Callable[[Event], None]]] = {}  # to a kind, as far as it has come
         self._durable = durable
         self._number = first
         self._directory = directory
@@ -49,6 +50,7 @@ class Journal:
 
     def record(self, event: Event, *, durable: bool = False, job: str = "") -> None:
         """Append one event; `durable` ones are on the disk before this returns, with all results named so far."""
+        kind = type(event)
         event.stamp(self._number, self.clock.now_us(), job)
         self._number += 1
         if self.events is not None:
@@ -60,8 +62,15 @@ class Journal:
             os.write(self._file, _ENCODER.encode(event.as_dict()).encode() + b"\n")
             if durable:
                 os.fsync(self._file)
-        for listener in self.listeners:
+        if kind not in self._listening:
+            self._listening[kind] = [listener for listener, kinds in self._listeners if not kinds or kind in kinds]
+        for listener in self._listening[kind]:
             listener(event)
+
+    def listen(self, listener: Callable[[Event], None], *kinds: type[Event]) -> None:
+        """Call `listener` with every event, or those of some kinds, after it was recorded."""
+        self._listeners.append((listener, kinds))
+        self._listening.clear()
 
     def recorder(self, job: str) -> Recorder:
         """A writer for the events of one job."""

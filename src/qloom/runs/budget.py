@@ -33,7 +33,7 @@ class QpuBudget:
         self._ceiling = Ceiling(journal.clock, most_s, used_s, self._end)
         self._queued: dict[tuple[str, str], None] = {}  # tasks outside of a hold of a whole device
         self._held: dict[tuple[str, str], None] = {}  # leases and tasks that count now
-        journal.listeners.append(self._observe)
+        journal.listen(self._observe)
 
     def error(self) -> BudgetSpent:
         """Why the run cannot go on."""

@@ -44,7 +44,7 @@ class CalibrationWatch:
         self._stopped_by: Recalibrated | None = None
         for event in past:
             self._learn(event)
-        journal.listeners.append(self._observe)
+        journal.listen(self._observe, QuantumQueued, QuantumEnded)
 
     def error(self) -> CalibrationChanged:
         """Why the run does not go on."""

@@ -161,7 +161,7 @@ class Execution:
         async def main(factory: WorldFactory) -> tuple[list[Any], list[Event], list[str]]:
             journal = Journal(self._directory, factory.clock, durable=self._entry.real_time, first=number)
             if self._listener is not None:
-                journal.listeners.append(self._listener)
+                journal.listen(self._listener)
             try:
                 journal.record(first, durable=True)
                 with self._output() as output:

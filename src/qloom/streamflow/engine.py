@@ -108,7 +108,7 @@ class _StreamFlowRun:
         replayed = ReplayedClock(epoch_us)
         journal = Journal(self._directory, replayed)
         if self._listener is not None:
-            journal.listeners.append(self._listener)
+            journal.listen(self._listener)
         results: list[Any] = []
         errors: list[QloomError] = []
         state = "interrupted"

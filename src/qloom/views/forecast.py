@@ -148,7 +148,7 @@ def learn(journal: Journal, earlier: Sequence[Sequence[Event]]) -> Forecaster:
     forecaster = Forecaster(journal.clock)
     for events in earlier:
         forecaster.learn(events)
-    journal.listeners.append(forecaster.observe)
+    journal.listen(forecaster.observe)
     return forecaster
 
 

@@ -7,6 +7,7 @@ for another, and a job that waits for a QPU does not stop those who only want no
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 
 from qloom.model import QpuHold, plain_value
@@ -65,26 +66,26 @@ class Partitions:
     def schedule(self) -> list[Grant]:
         """Grant what can be granted, in order; a request that cannot be blocks the partitions it wants."""
         grants: list[Grant] = []
-        blocked: dict[str, bool] = {}
-        heads = {wanted: next(iter(line.values())) for wanted, line in self._lines.items() if line}
+        blocked: set[str] = set()
+        heads = [self._head(wanted) for wanted, line in self._lines.items() if line]
+        heapq.heapify(heads)
         while heads:
-            if len(heads) == 1:
-                ((wanted, (_, request)),) = heads.items()
-            else:
-                wanted, (_, request) = min(heads.items(), key=lambda head: _arrival(head[1]))
-            if (blocked and any(name in blocked for name in wanted)) or not self._fits(request):
-                blocked.update(dict.fromkeys(wanted, True))
+            _, _, wanted, request = heapq.heappop(heads)
+            if not blocked.isdisjoint(wanted) or not self._fits(request):
+                blocked.update(wanted)
                 request.waited_for = self._shortage(request)
-                del heads[wanted]
                 continue
             grants.append(self._take(request))
             line = self._lines[wanted]
             del line[request.id]
             if line:
-                heads[wanted] = next(iter(line.values()))
-            else:
-                del heads[wanted]
+                heapq.heappush(heads, self._head(wanted))
         return grants
+
+    def _head(self, wanted: tuple[str, ...]) -> tuple[bool, int, tuple[str, ...], Request]:
+        """Who is first in a line; the smallest of several came first, those who ask for spare work last."""
+        place, request = next(iter(self._lines[wanted].values()))
+        return request.spare, place, wanted, request
 
     def try_at_once(self, request: Request) -> Grant | None:
         """Grant a newcomer without a look at the rest, if nobody waits for the same partitions."""

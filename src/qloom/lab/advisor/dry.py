@@ -102,7 +102,7 @@ class _FirstIteration:
         self.reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._job = job
         self._quantum: dict[str, None] = {}
-        journal.listeners.append(self._observe)
+        journal.listen(self._observe)
 
     def error(self) -> QloomError:
         """What a job is ended with."""

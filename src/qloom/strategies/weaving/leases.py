@@ -58,7 +58,7 @@ class Leases:
         self._longest_s = 0.0  # of their tasks, or else of the last ones
         self._kept: list[_Lease] = []  # idle, until a quantum phase ends
         self._working = asyncio.Event()  # there are some
-        self._changed = asyncio.Event()  # a task may have begun
+        self._changed: asyncio.Event | None = None  # made when somebody waits until a task may have begun
         self._account = IdleAccount()
         self._ended = False
 
@@ -92,6 +92,8 @@ class Leases:
     async def begun(self, work: Work) -> None:
         """Wait until a task has left the line."""
         while any(waiting.id == work.id for waiting in self._cluster.waiting):
+            if self._changed is None:
+                self._changed = asyncio.Event()
             await self._changed.wait()
 
     # What is asked for
@@ -125,8 +127,9 @@ class Leases:
 
     def _adjust(self) -> None:
         """Ask for what the waiting work needs; leave the line where it has found nodes elsewhere."""
-        self._changed.set()
-        self._changed = asyncio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
         if self._ended:
             return
         waiting = self._cluster.waiting
@@ -159,6 +162,8 @@ class Leases:
 
     def _missing(self, waiting: Sequence[Work]) -> list[int]:
         """Nodes of leases that the required work needs beside what runs: short tasks share a node."""
+        if not waiting:
+            return []
         wide = [work.task.nodes for work in waiting if work.task.nodes > 1]
         narrow = [work for work in self._runs.values() if work.task.nodes == 1]
         running = len(narrow) - sum(work.task.nodes == 1 for work in waiting)

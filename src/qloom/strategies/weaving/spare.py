@@ -64,8 +64,10 @@ class SpareWork:
         if not self._expected.spare_is_useful():
             self._leases.stop_spare()
             return
+        if not tasks:
+            return
         most = self._nodes - max(1, len(self._order.next_tasks(tasks)))
-        if not tasks or most < 1:
+        if most < 1:
             return
         longest_s = max(self._expected.task_s(work) for work in tasks)
         filled = self._expected.nodes_filled(tasks, FULL * max(self._expected.spare_ahead_s(), longest_s))
