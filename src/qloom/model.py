@@ -302,7 +302,7 @@ class Work:
     id: str = field(init=False, compare=False)  # its name in the journal
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "id", f"{self.key}.{self.occurrence}")
+        self.id = f"{self.key}.{self.occurrence}"  # type: ignore[misc]  # frozen to everybody else
 
 
 @plain_value
@@ -317,7 +317,7 @@ class QuantumWork:
     id: str = field(init=False, compare=False)  # its name in the journal
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "id", f"{self.key}.{self.occurrence}")
+        self.id = f"{self.key}.{self.occurrence}"  # type: ignore[misc]  # frozen to everybody else
 
     def for_device(self) -> Payload:
         """The payload as a device is given it: with the seed, and with the name by which its answer is recalled."""

@@ -50,7 +50,6 @@ class Journal:
 
     def record(self, event: Event, *, durable: bool = False, job: str = "") -> None:
         """Append one event; `durable` ones are on the disk before this returns, with all results named so far."""
-        kind = type(event)
         event.stamp(self._number, self.clock.now_us(), job)
         self._number += 1
         if self.events is not None:
@@ -62,10 +61,14 @@ class Journal:
             os.write(self._file, _ENCODER.encode(event.as_dict()).encode() + b"\n")
             if durable:
                 os.fsync(self._file)
-        if kind not in self._listening:
-            self._listening[kind] = [listener for listener, kinds in self._listeners if not kinds or kind in kinds]
-        for listener in self._listening[kind]:
+        listening = self._listening.get(type(event))
+        for listener in self._listening_to(type(event)) if listening is None else listening:
             listener(event)
+
+    def _listening_to(self, kind: type[Event]) -> list[Callable[[Event], None]]:
+        listening = [listener for listener, kinds in self._listeners if not kinds or kind in kinds]
+        self._listening[kind] = listening
+        return listening
 
     def listen(self, listener: Callable[[Event], None], *kinds: type[Event]) -> None:
         """Call `listener` with every event, or those of some kinds, after it was recorded."""

@@ -188,6 +188,8 @@ class JobForecast(Forecast):
         self._learned.catch_up()
         now_us = self._learned.clock.now_us()
         latest: Prediction | None = None
+        if not self._job.executing and not self._job.queued:
+            return None
         out = [(task.label, task.begin_us) for task in self._job.executing.values()]
         for name, started_us in [*out, *((task.name, now_us) for task in self._job.in_queue)]:
             takes = self._predict("quantum", name)

@@ -23,7 +23,8 @@ class NodeSeconds:
 
     def count(self, nodes: int) -> None:
         """Count this many nodes from now on."""
-        self._passed_s, self._since_s, self._nodes = self.so_far(), _now_s(), nodes
+        if nodes != self._nodes:
+            self._passed_s, self._since_s, self._nodes = self.so_far(), _now_s(), nodes
 
     @contextmanager
     def counting(self, nodes: int) -> Iterator[None]:

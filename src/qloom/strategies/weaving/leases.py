@@ -134,7 +134,7 @@ class Leases:
             return
         waiting = self._cluster.waiting
         not_begun = [work.id for work in waiting]
-        self._account.ran.count(sum(work.task.nodes for work in self._runs.values() if work.id not in not_begun))
+        self._account.ran.count(sum([work.task.nodes for work in self._runs.values() if work.id not in not_begun]))
         room = max(0, self._most_spare - self._cluster.spare_running)
         spare = min(len(self._cluster.spare_waiting), room)
         missing = self._missing(waiting)
@@ -154,7 +154,7 @@ class Leases:
         blocked = [nodes for nodes in missing if not self._ask(nodes, REQUIRED)]
         if blocked:
             self._cluster.drop_spare(sum(blocked))  # the job holds all that it may
-        elif not waiting and not self._spare_is_held_up:
+        elif spare > 0 and not waiting and not self._spare_is_held_up:
             asked = sum(lease.of_last_offer for lease in self._leases.values())
             wanted = max(self._spare_nodes - asked, 0 if self._leases else 1)
             for _ in range(min(spare, wanted)):
