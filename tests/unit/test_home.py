@@ -280,3 +280,14 @@ def test_a_home_that_cannot_be_written(monkeypatch, tmp_path):
     for look in (home.list_runs, home.run_names, home.rebuild_index):
         with pytest.raises(JournalError, match="cannot"):
             look()
+
+
+def test_a_listener_hears_all_events_or_the_kinds_that_it_asked_for_from_then_on():
+    journal, everything, resumes = Journal(None, Stopwatch()), [], []
+    journal.listen(everything.append)
+    journal.record(first := Resumed())
+    journal.listen(resumes.append, Resumed)
+    journal.record(second := Resumed())
+    journal.record(end := RunEnded())
+    assert everything == [first, second, end]
+    assert resumes == [second]
