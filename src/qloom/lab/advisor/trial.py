@@ -83,7 +83,8 @@ async def _main(
     clock.explain_with(world.who_waits)
     journal = Journal(None, clock)
     assert journal.events is not None  # noqa: S101  it is in memory
-    journal.listeners += [listener] if listener is not None else []
+    if listener is not None:
+        journal.listen(listener)
     journal.record(RunStarted(site=plan.site.as_dict()))
     await clock.sleep(MOMENT_S)  # who is there stands in line already
     queue_call_s = cluster.overheads.queue_call_s + qpu_wait_s
