@@ -250,10 +250,7 @@ class VirtualClock:
     def call_later(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
         """Call `then` when the time is up."""
         loop = self._loop
-        handle = _Handle((then, (), contextvars.copy_context()))
-        loop._sequence = number = loop._sequence + 1
-        heapq.heappush(loop._timers, (loop.now_us + max(0, round(seconds * 1e6)), False, number, handle))
-        return handle.cancel
+        return loop.call_at_us(loop.now_us + max(0, round(seconds * 1e6)), then).cancel
 
     def deadline(self, seconds: float, then: Callable[[], None]) -> Callable[[], None]:
         """Call `then` when the time is up, after all else that is due at that instant."""
