@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from qloom.aio import TaskScope
 from qloom.model import Need, QpuHold, Work
 from qloom.ports import PATIENCE_S, Requirements
 from qloom.strategies.base import Holding, Options, Strategy, part, results
@@ -50,6 +51,7 @@ class Weave(Strategy[WeaveOptions]):
     def __init__(self, required: Requirements) -> None:
         super().__init__(required)
         options = self.options
+        self._tasks = TaskScope()
         self._expected = Expected(required.forecast, options.confidence, options.skew)
         self._order = PhaseOrder(self._expected)
         self._leases = Leases(
@@ -63,7 +65,6 @@ class Weave(Strategy[WeaveOptions]):
         )
         self._spare = SpareWork(self.nodes, self._expected, self._order, self._leases)
         self._share = EarlyShare(lambda: self.allocate(Need(qpu=self.qpu_hold)))
-        self._next_look: asyncio.TimerHandle | None = None  # ahead, while a quantum phase goes on
 
     @property
     def patience_s(self) -> float:
@@ -86,8 +87,7 @@ class Weave(Strategy[WeaveOptions]):
     @asynccontextmanager
     async def quantum(self) -> AsyncIterator[None]:
         """A share of the QPU, and no node but for other work; those of the next phase are asked for in time."""
-        if self.options.ask_early:
-            self._look_ahead_in(0.0)
+        early = self._tasks.spawn(self._ask_early())
         self._order.quantum_begins()
         try:
             with self._spare.in_quantum():
@@ -97,8 +97,7 @@ class Weave(Strategy[WeaveOptions]):
                     async with await self._share.take():
                         yield
         finally:
-            if self._next_look is not None:
-                self._next_look.cancel()
+            early.cancel()
             self._order.quantum_ends()
 
     async def speculate(self, tasks: Sequence[Work]) -> None:
@@ -110,24 +109,24 @@ class Weave(Strategy[WeaveOptions]):
         """Give everything back."""
         await asyncio.gather(*self._leases.end(), *self._share.end(), return_exceptions=True)
 
-    def _look_ahead_in(self, seconds: float, pause_s: float = POLL_S) -> None:
-        self._next_look = asyncio.get_running_loop().call_later(seconds, self._look_ahead, pause_s)
-
-    def _look_ahead(self, pause_s: float) -> None:
+    async def _ask_early(self) -> None:
         """Ask for the nodes of the next phase so long before the quantum phase can end as they take to come."""
-        left = self._expected.quantum_left()
-        coming = self._order.next_tasks(self.cluster.spare_waiting) if left is not None else []
-        if left is None or not coming:
-            self._look_ahead_in(pause_s, 2 * pause_s)
-            return
-        longest_s, wait_s = max(task.seconds for task in coming), self._expected.node_wait_s()
-        if wait_s <= longest_s:  # nodes may come at once this time: they shall not idle for long beside their use
-            wait_s = min(wait_s, longest_s / 2)
-        if left.value > wait_s:
-            self._look_ahead_in(left.value - wait_s + MOMENT_S, pause_s)
-        else:
-            reason = f"a quantum result is expected in {left.value:.1f} s (confidence {left.confidence:.2f})"
-            self._leases.ask_early(coming, max(0.0, left.value) + IDLE * longest_s, reason)
+        pause_s = POLL_S
+        while self.options.ask_early:
+            left, coming = self._expected.quantum_left(), self._order.next_tasks(self.cluster.spare_waiting)
+            if left is None or not coming:
+                await asyncio.sleep(pause_s)
+                pause_s *= 2
+                continue
+            longest_s, wait_s = max(task.seconds for task in coming), self._expected.node_wait_s()
+            if wait_s <= longest_s:  # nodes may come at once this time: they shall not idle for long beside their use
+                wait_s = min(wait_s, longest_s / 2)
+            if left.value > wait_s:
+                await asyncio.sleep(left.value - wait_s + MOMENT_S)
+            else:
+                reason = f"a quantum result is expected in {left.value:.1f} s (confidence {left.confidence:.2f})"
+                self._leases.ask_early(coming, max(0.0, left.value) + IDLE * longest_s, reason)
+                return
 
     def _may_ask_for_share(self) -> bool:
         is_share = self.qpu_hold is QpuHold.SHARE
