@@ -16,9 +16,7 @@ import time
 
 import pytest
 
-from qloom.broker.api.reading import ReaderPool
-from qloom.broker.requests import TaskRequest
-from qloom.model import Payload
+from qloom.broker.api.pool import ChildPool
 from tests.security.served import cpu_s, serve
 
 LARGE = {"kind": "qubo", "body": {"linear": [[i, 1.0] for i in range(3000)]}, "device": "anneal", "shots": 1}
@@ -152,33 +150,37 @@ def test_options_that_would_keep_the_broker_busy_are_refused(broker):
         assert "body.options: Value error, may have 65536 bytes at most" in refused.json()["message"]
 
 
-class Desk(ReaderPool):
-    """A pool whose one process answers when it is told to."""
+class WaitingChild:
+    """In place of the process of a pool: answers when the test lets it."""
+
+    pid = 1
 
     def __init__(self) -> None:
-        super().__init__(processes=1)
         self.done: list[str] = []
         self.go = asyncio.Semaphore(0)
 
-    async def _ask(self, child, body, key):
+    async def call(self, method, params, hangs_s, body):
         await self.go.acquire()
-        self.done.append(key)
-        return TaskRequest(Payload("delay", None), key=key)
+        self.done.append(params["key"])
+
+    async def close(self):
+        pass
 
 
-def test_users_take_turns():
+def test_users_take_turns(monkeypatch):
     async def main():
-        pool = Desk()
-        body = b" " * 10_000
-        work = [asyncio.ensure_future(pool.read("ann", body, f"ann{n}")) for n in range(4)]
+        child = WaitingChild()
+        monkeypatch.setattr("qloom.broker.api.pool.Child", lambda *arguments, **options: child)
+        pool = ChildPool("qloom.broker.api.reading", processes=1, memory_mib=1024, cpu_s=30.0)
+        work = [asyncio.ensure_future(pool.call("ann", "read", {"key": f"ann{n}"}, b"")) for n in range(4)]
         await asyncio.sleep(0)
-        work.append(asyncio.ensure_future(pool.read("bob", body, "bob0")))
+        work.append(asyncio.ensure_future(pool.call("bob", "read", {"key": "bob0"}, b"")))
         await asyncio.sleep(0)
         work[2].cancel()  # whoever has gone takes no turn
         for _ in range(4):
-            pool.go.release()
+            child.go.release()
         await asyncio.gather(*work, return_exceptions=True)
-        assert pool.done == ["ann0", "ann1", "bob0", "ann3"]
+        assert child.done == ["ann0", "ann1", "bob0", "ann3"]
         await pool.close()
 
     asyncio.run(main())
