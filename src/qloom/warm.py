@@ -83,7 +83,10 @@ def _private_directory() -> str | None:
 
 
 def _key(options: dict[str, Any]) -> str:
-    """The same for workers of the same node, Python and program, as long as the program's files do not change."""
+    """The same for workers of the same node, Python and program, as long as the program's own file does not change.
+
+    Of the modules that it imports only the parent knows, and looks before each fork.
+    """
     files = sorted(options["programs"].items())
     known = [os.environ.get("SLURMD_NODENAME", ""), sys.executable, options["path"], options.get("preload"), files]
     for _, name in files:
@@ -131,6 +134,22 @@ def _start_parent(path: str, options: dict[str, Any], set_up: SetUp, serve: Serv
             os._exit(0)
 
 
+def _own_files() -> Iterator[str]:
+    """The files of all modules but those that are installed, which nobody edits."""
+    for module in list(sys.modules.values()):
+        file = vars(module).get("__file__")
+        if isinstance(file, str) and not file.startswith((sys.prefix, sys.base_prefix)):
+            yield file
+
+
+def _stamp(file: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
 class _Parent:
     """Imports once, then forks. It has one thread, and ends when it was of no use for `keep_warm_s`."""
 
@@ -145,6 +164,8 @@ class _Parent:
         os.closerange(4, 4096)
         self._listener = socket.socket(fileno=3)
         self._workers: dict[int, tuple[int, socket.socket]] = {}  # by the descriptor that says when it has ended
+        self._imported: dict[str, tuple[int, int] | None] = {}  # the user's own files, as they were imported
+        self._is_stale = False
 
     def run(self, set_up: SetUp) -> None:
         for number in (signal.SIGINT, signal.SIGHUP):
@@ -156,9 +177,12 @@ class _Parent:
             self._has_imported = True
         except BaseException:
             self._has_imported = False  # whoever imports by itself reports why
+        self._imported = {file: _stamp(file) for file in _own_files()}
         while self._wait():
-            pass
-        os.unlink(self._path)
+            if self._is_stale and not self._workers:
+                return  # another parent may listen there by now
+        if not self._is_stale:
+            os.unlink(self._path)
 
     def _wait(self) -> bool:
         """Take the next worker or the end of one; False if there was neither for long."""
@@ -174,8 +198,12 @@ class _Parent:
         return bool(ready)
 
     def _may_fork(self) -> bool:
+        if not self._is_stale and any(_stamp(file) != stamp for file, stamp in self._imported.items()):
+            self._is_stale = True
+            os.unlink(self._path)  # the next worker starts another parent
         is_alone = len(os.listdir("/proc/self/task")) == 1
-        return self._has_imported and is_alone and not any(name in sys.modules for name in NEVER_FORKED)
+        can_fork = self._has_imported and is_alone and not any(name in sys.modules for name in NEVER_FORKED)
+        return can_fork and not self._is_stale
 
     def _take(self, connection: socket.socket) -> None:
         peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

@@ -135,6 +135,22 @@ def test_a_parent_that_nobody_needs_ends(place):
     assert list(place.glob("qloom-warm-*/*.sock")) == []
 
 
+def test_a_module_that_has_changed_since_it_was_imported_is_imported_again(place):
+    helper = place / "warm_helper.py"
+
+    async def main():
+        set_up, found = program(place, IMPORTS, "import warm_helper\ndef word():\n    return warm_helper.WORD\n"), []
+        set_up["path"] = [str(place), *set_up["path"]]
+        for word in ("old", "newer", "newer"):
+            helper.write_text(f"WORD = {word!r}\n")
+            worker = await ready(set_up, place)
+            found.append((await worker.run(call(function("word")), {})).result)
+            worker.kill()
+        return found
+
+    assert asyncio.run(main()) == ["old", "newer", "newer"]
+
+
 def test_another_version_of_the_program_has_another_parent(place):
     async def main():
         parents = []
