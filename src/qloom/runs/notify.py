@@ -7,6 +7,7 @@ is ever printed.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import shlex
@@ -77,7 +78,7 @@ def notify(target: str, directory: Path) -> None:
     def send() -> None:
         try:
             (_post if is_url(target) else _start)(target, message)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except (OSError, ValueError, http.client.HTTPException, subprocess.SubprocessError) as error:
             problem.append(_in_words(target, error))
 
     sending = threading.Thread(target=send, name="qloom-notify", daemon=True)  # a host name may take long to resolve
@@ -131,7 +132,9 @@ def _in_words(target: str, error: Exception) -> str:
         return f"{urlsplit(target).hostname} {code}"
     if isinstance(error, subprocess.CalledProcessError):
         return f"{_words(target)[0]} ended with {error.returncode}"
-    return f"{_words(target)[0]} did not end within {WITHIN_S:g} s"
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"{_words(target)[0]} did not end within {WITHIN_S:g} s"
+    return f"{_words(target)[0]} could not be started: {error}"
 
 
 def _complain(words: str) -> None:

@@ -174,9 +174,16 @@ def test_a_command_is_notified_of_the_end(cli, tmp_path):
 
 
 def test_a_run_that_fails_is_notified_of_too_and_fails_as_before(cli, tmp_path):
-    program = write("fails.py", "async def program(job):\n    await job.classical(1)\n    raise KeyError('x')\n")
-    said = cli("run", program, "--notify", "false")
-    assert said.code != 0
+    write("note.sh", "#!/bin/sh\necho $QLOOM_STATE > state\n")
+    write("not-a-program", "no script at all")
+    for name in ("note.sh", "not-a-program"):
+        Path(name).chmod(0o755)
+    program = write("fails.py", "async def program(job):\n    raise KeyError('x')\n")
+    assert cli("run", program, "--notify", f"{tmp_path}/note.sh").code == 1
+    assert Path("state").read_text() == "failed\n"
+    said = cli("run", program, "--notify", f"{tmp_path}/not-a-program")
+    assert said.code == 1
+    assert "not-a-program could not be started" in said.err
     refused(cli("run", program, "--notify", "no-such-command"), "no-such-command")
     refused(cli("run", program, "--notify", "ftp://x/"), "http or https")
     refused(cli("run", program, "--notify", "http:///x"), "no host")
