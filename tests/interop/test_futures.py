@@ -141,6 +141,7 @@ def test_threads_of_a_program_may_wait_for_the_same_futures():
     ("use", "line"),
     [
         (lambda job: job.executor(expects=1), "an executor has no option 'expects' (expected_s, cpus, memory_mb,"),
+        (lambda job: job.executor(cpus=1, expects=1), "an executor has no option 'expects'"),
         (lambda job: job.executor(cpus=0), "cpus must be at least 1"),
         (lambda job: job.executor().submit(square, job.executor().submit(square, 2)), "pass on its result()"),
         (lambda job: job.executor().submit(square, 2), "pass on its result()"),

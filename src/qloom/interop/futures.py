@@ -18,6 +18,8 @@ from typing import Any, NoReturn, Protocol
 from qloom.errors import InputError
 from qloom.model import Task, TaskFunction, call
 
+NEEDS = ("expected_s", "cpus", "memory_mb", "nodes", "ranks", "retries", "time_limit_s")  # of a task
+
 
 class StartedCalls(Protocol):
     """What an executor uses of a synchronous program's job: classical calls, by number."""
@@ -199,11 +201,11 @@ class JobExecutor(concurrent.futures.Executor):
         self._needs = needs
         self._submitted: list[JobFuture] = []
         self._is_shut_down = False
-        try:
-            call(len).needs(**needs)  # refused here rather than with the first task
-        except TypeError:
-            hint = "expected_s, cpus, memory_mb, nodes, ranks, retries and time_limit_s"
-            raise InputError(f"an executor has no option {next(iter(needs))!r}", hint=hint) from None
+        for name in needs:
+            if name not in NEEDS:
+                hint = f"{', '.join(NEEDS[:-1])} and {NEEDS[-1]}"
+                raise InputError(f"an executor has no option {name!r}", hint=hint)
+        call(len).needs(**needs)  # refused here rather than with the first task
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> JobFuture:
         """Run `function(*args, **kwargs)` on a node."""
