@@ -66,6 +66,9 @@ def reserved(job):
 def old_syntax(job):
     return job.quantum('OPENQASM 2.0;\\ninclude "qelib1.inc";\\nqreg q[1];\\ncreg c[1];\\nh q[0]\\nmeasure q -> c;')
 
+def no_shots(job):
+    return job.qiskit_backend().run(circuit(), shots=0)
+
 def awaits(job):
     async def inner():
         return await job.quantum(circuit())
@@ -89,6 +92,7 @@ def _program(tmp_path, monkeypatch, qloom_home):
         ("too_large_for_all", (*GATES, "--qpu", "other:helmi"), "other takes up to 5"),
         ("observable", GATES, "pub 0: The number of qubits of the circuit (2) does not match"),
         ("precision", GATES, "precision must be greater than 0, not 0 (bad.py, line 40)"),
+        ("no_shots", GATES, "shots must be a whole number of at least 1, not 0"),
         ("channel", ("--qpu", "atoms:leonardo-pasqal"), "the sequence uses channel raman_local, and atoms has"),
         ("unknown_gate", GATES, "there is no gate 'foo' (line 5)"),
         ("reserved", GATES, "'angle' is a word of OpenQASM and cannot be a name (line 5)"),

@@ -39,7 +39,7 @@ class SequenceConnection(RemoteConnection):  # type: ignore[misc, unused-ignore]
             batch_id = self._open()
             self._batches[batch_id] = []
         params: list[dict[str, Any]] = kwargs.get("job_params") or ([] if open else [{}])
-        ready = [(_build(sequence, one), int(one.get("runs") or self._runs)) for one in params]
+        ready = [(_build(sequence, one), self._runs if one.get("runs") is None else one["runs"]) for one in params]
         if batch_id is not None and batch_id not in self._batches:
             raise InputError(f"{batch_id} is no open batch of this connection")
         tasks: list[str] = []
@@ -134,9 +134,11 @@ class SequenceConnection(RemoteConnection):  # type: ignore[misc, unused-ignore]
 
     def _close_batch(self, batch_id: str) -> None:
         """Its tasks go on, as Pulser has it: so the device is given back when the last of them is over."""
-        for task in self._batches.get(batch_id, []):
-            self._wait(task)
-        self._close(batch_id)
+        try:
+            for task in self._batches.get(batch_id, []):
+                self._wait(task)
+        finally:
+            self._close(batch_id)
 
     def supports_open_batch(self) -> bool:
         """Whether a device can be held over several calls of `run`."""

@@ -67,7 +67,8 @@ class QloomBackendV2(BackendV2):  # type: ignore[misc, unused-ignore]
 
     def run(self, run_input: Any, **options: Any) -> QloomBackendJob:
         """Run a circuit or a list of circuits for `shots`; with `memory=True` the result has each shot too."""
-        shots = whole_shots(options.pop("shots", None) or self.options.shots)
+        wanted = options.pop("shots", None)
+        shots = whole_shots(self.options.shots if wanted is None else wanted)
         memory = bool(options.pop("memory", False))
         unknown = [name for name, value in options.items() if value is not None]
         if unknown:
