@@ -8,7 +8,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from qloom.device import Description, DeviceTarget
+from qloom.broker.doors.door import target_of
+from qloom.device import Description
 from qloom.devices.profiles import couplings_of
 
 ANNEALING_US = 20.0  # of one read, unless the problem says otherwise
@@ -83,12 +84,6 @@ def graph_id(device: Description) -> str:
     target = target_of(device)
     text = json.dumps([target.qubits, known_couplings(target)])
     return hashlib.sha256(text.encode()).hexdigest()[:10]
-
-
-def target_of(device: Description) -> DeviceTarget:
-    """What a device behind this door is made of."""
-    assert device.target is not None  # noqa: S101
-    return device.target
 
 
 @functools.lru_cache(64)

@@ -29,7 +29,7 @@ from qloom.broker.doors.translating import Translations
 from qloom.broker.problems import NotFound, Unauthenticated
 from qloom.broker.requests import Caller, TaskRequest
 from qloom.broker.server.entrances import ErrorReply, Headers
-from qloom.device import Description
+from qloom.device import Description, DeviceTarget
 from qloom.errors import QloomError
 from qloom.model import JsonText
 
@@ -160,6 +160,12 @@ def caller_of(request: Request) -> Caller:
     """Who sent a request: the gate has found it out."""
     caller: Caller = request.scope["caller"]
     return caller
+
+
+def target_of(device: Description) -> DeviceTarget:
+    """What a device behind a door is made of: `check_device` has refused those that do not say."""
+    assert device.target is not None  # noqa: S101
+    return device.target
 
 
 def vendor_id(id: str) -> str:

@@ -24,9 +24,8 @@ from qloom.broker.doors.annealers import (
     known_couplings,
     properties,
     solver_settings,
-    target_of,
 )
-from qloom.broker.doors.door import Door, caller_of, vendor_id
+from qloom.broker.doors.door import Door, caller_of, target_of, vendor_id
 from qloom.broker.doors.qp import encode_answer, problem_task, read_problems
 from qloom.broker.problems import NotFound, status_of
 from qloom.broker.requests import Caller, TaskRequest

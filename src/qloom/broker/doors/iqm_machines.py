@@ -5,20 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from qloom.broker.doors.door import named_uuid
+from qloom.broker.doors.door import named_uuid, target_of
 from qloom.broker.doors.iqm_circuits import IMPLEMENTATIONS
-from qloom.device import Description, DeviceTarget
+from qloom.device import Description
 from qloom.devices.calibration import CalibrationData, calibration_of
 from qloom.devices.profiles import couplings_of
 
 GATES = {"r": "prx", "cz": "cz"}  # IQM's names of native gates
 EPOCH = datetime.fromtimestamp(0, UTC).isoformat()  # for what has no time
-
-
-def target_of(device: Description) -> DeviceTarget:
-    """What a device behind this door is made of."""
-    assert device.target is not None  # noqa: S101
-    return device.target
 
 
 def qubit_names(device: Description) -> list[str]:
