@@ -62,6 +62,7 @@ class LiveBar:
     label: str
     state: str = ""
     lane: int = 0
+    source: Interval | Wait | None = None  # kept, so that no other interval gets its id
 
     def as_list(self) -> list[Any]:
         """For JSON, short: a run may have tens of thousands."""
@@ -169,6 +170,7 @@ class LiveBars:
             begin_us = max(begin_us, end_us - interval.lasted_us)
         self._number += 1
         bar = LiveBar(self._number, row, kind, interval.job, begin_us, end_us, printable(label), _state_of(interval))
+        bar.source = interval
         if kind not in ("node", "qpu"):  # what is held lies under what is busy, without a lane
             bar.lane = row.lane_for(begin_us, FOREVER_US if end_us is None else end_us)
         self._bars[bar.number] = bar

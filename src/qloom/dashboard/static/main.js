@@ -8,6 +8,7 @@ import { showRuns } from "./runs.js";
 const main = document.getElementById("main");
 const link = document.getElementById("link");
 let leave = () => {};
+let turn = 0;
 
 const LINKS = { live: "live", lost: "connection lost, trying again", refused: "not connected" };
 
@@ -61,6 +62,7 @@ document.getElementById("skip").addEventListener("click", () => main.focus());
 
 async function route() {
   const place = location.hash;
+  const own = ++turn;
   leave();
   leave = () => {};
   try {
@@ -74,6 +76,7 @@ async function route() {
     onLink("refused", error);
     return;
   }
+  if (own !== turn) return;  // the reader has gone elsewhere meanwhile
   const run = /^#\/run\/([^/]+)$/.exec(place);
   leave = run ? showRun(main, decodeURIComponent(run[1])) : showRuns(main);
   window.scrollTo(0, 0);
