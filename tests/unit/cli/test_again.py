@@ -178,4 +178,4 @@ def test_resume_of_a_program_that_is_gone(cli):
     cli("run", "gone.py", "--world", "virtual", "-q")
     cut(5)
     Path("gone.py").unlink()
-    refused(cli("resume"), "gone.py: No such file")
+    refused(cli("resume"), "is gone: ")
