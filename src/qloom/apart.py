@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_cancels: dict[int, Callable[[], object]] = {}  # by thread: how to cancel what its loop runs
-
 
 def run_apart(function: Callable[[], T]) -> T:
     """Call a function that runs an event loop: here, or in a thread if this thread has a loop that runs."""
@@ -28,7 +26,7 @@ def run_apart(function: Callable[[], T]) -> T:
     try:
         return outcome.result()
     except KeyboardInterrupt:
-        _cancel(thread)
+        thread.cancel()
         thread.join()
         raise
 
@@ -40,7 +38,7 @@ async def wait_apart(function: Callable[[], T]) -> T:
     try:
         return await asyncio.shield(waiting)
     except asyncio.CancelledError:
-        _cancel(thread)
+        thread.cancel()
         await asyncio.wait([waiting])
         waiting.exception()  # seen
         raise
@@ -48,12 +46,42 @@ async def wait_apart(function: Callable[[], T]) -> T:
 
 def let_cancel(task: asyncio.Task[Any]) -> None:
     """Let whoever waits for this thread cancel the main task of its loop."""
-    loop, thread = asyncio.get_running_loop(), threading.get_ident()
-    _cancels[thread] = lambda: loop.call_soon_threadsafe(task.cancel)
-    task.add_done_callback(lambda _: _cancels.pop(thread, None))
+    thread = threading.current_thread()
+    if isinstance(thread, _RunThread):
+        thread.let_cancel(task)
 
 
-def _start(function: Callable[[], T]) -> tuple[threading.Thread, Future[T]]:
+class _RunThread(threading.Thread):
+    """The thread of a run. A `cancel` that comes before its loop has begun is kept until then."""
+
+    def __init__(self, main: Callable[[], None]) -> None:
+        super().__init__(target=main, name="qloom-run", daemon=True)
+        self._lock = threading.Lock()
+        self._cancel_loop: Callable[[], object] | None = None
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        """Cancel what the thread runs."""
+        with self._lock:
+            self._is_cancelled = True
+            if self._cancel_loop is not None:
+                self._cancel_loop()
+
+    def let_cancel(self, task: asyncio.Task[Any]) -> None:
+        """Have `cancel` cancel this task of the thread's loop."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            self._cancel_loop = lambda: loop.call_soon_threadsafe(task.cancel)
+            if self._is_cancelled:
+                task.cancel()
+        task.add_done_callback(self._forget)
+
+    def _forget(self, _task: asyncio.Task[Any]) -> None:
+        with self._lock:
+            self._cancel_loop = None
+
+
+def _start(function: Callable[[], T]) -> tuple[_RunThread, Future[T]]:
     outcome: Future[T] = Future()
     context = contextvars.copy_context()
 
@@ -65,12 +93,6 @@ def _start(function: Callable[[], T]) -> tuple[threading.Thread, Future[T]]:
         except BaseException as error:
             outcome.set_exception(error)
 
-    thread = threading.Thread(target=main, name="qloom-run", daemon=True)
+    thread = _RunThread(main)
     thread.start()
     return thread, outcome
-
-
-def _cancel(thread: threading.Thread) -> None:
-    cancel = _cancels.get(thread.ident or 0)
-    if cancel is not None:
-        cancel()

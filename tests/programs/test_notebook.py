@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import nbformat
@@ -10,6 +11,7 @@ import pytest
 from nbclient import NotebookClient
 
 import qloom
+from qloom.apart import wait_apart
 from qloom.errors import JournalError, QloomError
 from qloom.journal.events import TaskStarted
 from qloom.journal.file import read_events
@@ -136,3 +138,24 @@ def test_a_program_whose_source_is_gone_is_one_line(source, complaint):
 def test_the_face_is_complete():
     assert set(qloom.__all__) <= set(dir(qloom))
     assert all(getattr(qloom, name) is not None for name in dir(qloom))
+
+
+def test_a_run_that_is_cancelled_before_its_loop_begins_does_not_begin(tmp_path):
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def run():
+        begun.set()
+        may_go_on.wait()
+        return qloom.run(waits, parameters={"path": str(tmp_path / "begun")}, in_memory=True)
+
+    async def cell():
+        running = asyncio.create_task(wait_apart(run))
+        await asyncio.to_thread(begun.wait)
+        running.cancel()
+        await asyncio.sleep(0)
+        may_go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(cell())
+    assert not (tmp_path / "begun").exists()
