@@ -226,6 +226,7 @@ class _Parent:
                 os.close(file)
 
     def _become_worker(self, connection: socket.socket, standard: list[int], asked: bytes) -> NoReturn:
+        code = 1
         try:
             os.setsid()
             message, start, environment, directory, cores = pickle.loads(asked)  # noqa: S301  from the same user
@@ -242,8 +243,13 @@ class _Parent:
             os.dup2(keep, 3)
             os.closerange(4, 4096)
             self._serve(message, start)
+            code = 0
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()  # as any worker would
         finally:
-            os._exit(0)
+            os._exit(code)
 
     def _reap(self, source: int) -> None:
         worker, connection = self._workers.pop(source)

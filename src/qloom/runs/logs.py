@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -34,6 +35,8 @@ class LogReader:
     def _new_lines(self, path: Path) -> Iterable[str]:
         try:
             with path.open("rb") as file:
+                if os.fstat(file.fileno()).st_size < self._read.get(path, 0):  # it was begun anew
+                    self._read[path], self._begun[path] = 0, b""
                 file.seek(self._read.get(path, 0))
                 while data := file.read(PIECE_BYTES):
                     self._read[path] = file.tell()

@@ -128,3 +128,5 @@ def test_a_reader_goes_on_where_it_was(tmp_path):
         file.write("o\nthree")
     assert list(reader.read()) == ["node | two"]
     assert list(reader.rest()) == ["node | three"]
+    log.write_text("anew\n")  # as the log of a run that is resumed from the dashboard again
+    assert list(reader.read()) == ["node | anew"]
