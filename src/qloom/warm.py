@@ -103,10 +103,21 @@ def _locked(path: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _address(path: str) -> Iterator[str]:
+    """A short name for a socket: the kernel takes 107 characters, and a site's TMPDIR may have more."""
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{directory}/{os.path.basename(path)}"
+    finally:
+        os.close(directory)
+
+
 def _connect(path: str) -> socket.socket | None:
     connection = socket.socket(socket.AF_UNIX)
     try:
-        connection.connect(path)
+        with _address(path) as address:
+            connection.connect(address)
     except OSError:
         connection.close()
         return None
@@ -120,7 +131,8 @@ def _start_parent(path: str, options: dict[str, Any], set_up: SetUp, serve: Serv
             os.unlink(path)
         except FileNotFoundError:
             pass
-        listener.bind(path)
+        with _address(path) as address:
+            listener.bind(address)
         listener.listen(64)
         child = os.fork()
         if child:

@@ -38,10 +38,12 @@ KEEP_S = 30.0
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A node of its own: where sockets are, and the program."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    yield tmp_path
-    for socket in tmp_path.glob("qloom-warm-*/*.sock"):
+    """A node of its own: where sockets are, under a path that is too long for a socket, and the program."""
+    place = tmp_path / ("a" * 108)
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    yield place
+    for socket in place.glob("qloom-warm-*/*.sock"):
         end_parent_of(socket)
 
 
