@@ -60,6 +60,8 @@ def test_what_was_held_before_counts_after_a_resume(program):
     again = qloom.resume("last", most_qpu_s=8.0)
     assert isinstance(again.errors[0], BudgetSpent)
     assert held_s(again) == pytest.approx(8.0, abs=0.001)
+    kept = qloom.resume("last")
+    assert "its budget of 8 QPU-seconds" in str(kept.errors[0]), "the budget of the resume was forgotten"
 
 
 def test_on_this_machine(program):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from qloom.errors import InputError, JournalError
 from qloom.journal import home
@@ -25,6 +25,8 @@ from qloom.worlds import world_entry
 if TYPE_CHECKING:
     from qloom.runs.outcome import Outcome
     from qloom.runs.runner import Listener
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,7 @@ def plan_of(events: Sequence[Event], name: str, program: Program | None = None) 
         raise JournalError(f"{name} does not name its program")
     if program is None:
         require_source(start.program, name)
+    drivers = [event for event in events if isinstance(event, RunStarted | Resumed)]
     return Plan(
         program or load_program(start.program),
         parameters=start.parameters,
@@ -147,8 +150,8 @@ def plan_of(events: Sequence[Event], name: str, program: Program | None = None) 
         jobs=start.jobs,
         seed=start.seed,
         profile=start.profile,
-        most_qpu_s=start.most_qpu_s,
-        on_recalibration=_last_action(events),
+        most_qpu_s=_last_said([event.most_qpu_s for event in drivers]),
+        on_recalibration=_last_said([event.on_recalibration for event in drivers]) or USUAL_ACTION,
     )
 
 
@@ -166,7 +169,6 @@ def require_source(source: str, run: str) -> None:
     )
 
 
-def _last_action(events: Sequence[Event]) -> str:
-    """What the run does about a recalibration: as its user last said, so that a chain of drivers keeps to it."""
-    said = [event.on_recalibration for event in events if isinstance(event, RunStarted | Resumed)]
-    return next((action for action in reversed(said) if action is not None), USUAL_ACTION)
+def _last_said(values: Sequence[T | None]) -> T | None:
+    """What the user said last, when the run began or was resumed, so that a chain of drivers keeps to it."""
+    return next((value for value in reversed(values) if value is not None), None)

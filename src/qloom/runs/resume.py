@@ -95,7 +95,9 @@ def _resume(
     execution = Execution(plan, directory, listener, read_profile(plan.profile), events, driver)
     execution.may_differ = on_divergence == "continue"
     note = ["the program's file has changed since the run began"] if changed else []
-    resumed = Resumed(program_changed=changed, engine_id=inside, on_recalibration=on_recalibration)
+    resumed = Resumed(
+        program_changed=changed, engine_id=inside, on_recalibration=on_recalibration, most_qpu_s=most_qpu_s
+    )
     outcome = execution.go(start.epoch_us or 0, events[-1].at_us, events[-1].n + 1, resumed, done)
     return replace(outcome, notes=note + outcome.notes)
 

@@ -48,6 +48,7 @@ class Resumed(Event):
     program_changed: bool = False
     engine_id: str | None = None
     on_recalibration: str | None = None
+    most_qpu_s: float | None = None
 
 
 @recorded
