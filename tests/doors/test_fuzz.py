@@ -195,3 +195,48 @@ def vendor_rejects(door: str, taken: Path) -> list[Any]:
         command = [environment_of(door), CLIENTS / f"run_{door}.py", "check", "-", "-"]
         done = subprocess.run(command, stdin=lines, capture_output=True, text=True, timeout=120, check=True)
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def dwave_problem() -> dict[str, Any]:
+    """The first problem in the recording."""
+    return next(json.loads(one["body"])[0] for one in recording("dwave") if one["request"].startswith("POST"))
+
+
+def iqm_job(shots: str) -> bytes:
+    measure = {"name": "measure", "locus": ["QB1"], "args": {"key": "k"}}
+    circuits = json.dumps([{"name": "one", "instructions": [measure]}])
+    return f'{{"circuits": {circuits}, "shots": {shots}}}'.encode()
+
+
+def hostile_requests() -> list[tuple[str, str, str, bytes]]:
+    problem = dwave_problem()
+    problem["params"] = {"num_reads": 10**400, "annealing_time": 20.0}
+    return [
+        ("dwave", "POST", "/problems/", json.dumps([problem]).encode()),
+        ("dwave", "DELETE", "/problems/", b"[" * 30000),
+        ("iqm", "POST", "/api/v1/jobs/mockq/circuit", iqm_job("9" * 4300)),
+    ]
+
+
+@pytest.mark.parametrize(("door", "method", "path", "body"), hostile_requests(), ids=["reads", "depth", "shots"])
+def test_figures_and_depths_beyond_what_python_takes_are_refused(door, method, path, body, tmp_path):
+    async def send() -> httpx.Response:
+        async with open_door(door, tmp_path) as (_, client), client:
+            return await client.request(method, path, content=body)
+
+    answer = asyncio.run(send())
+    said = answer.json()
+    assert (said[0] if isinstance(said, list) else {"error_code": answer.status_code, **said})["error_code"]
+    assert answer.status_code < 500
+
+
+def test_a_list_of_too_many_problems_is_refused_before_they_are_read(tmp_path, monkeypatch):
+    read = []
+    monkeypatch.setattr("qloom.broker.doors.dwave.problem_task", lambda problem, _: read.append(problem))
+
+    async def send() -> httpx.Response:
+        async with open_door("dwave", tmp_path) as (_, client), client:
+            return await client.post("/problems/", content=json.dumps([0] * 4000))
+
+    assert asyncio.run(send()).status_code == 413
+    assert read == []

@@ -27,6 +27,7 @@ from qloom.broker.doors.annealers import (
 )
 from qloom.broker.doors.door import Door, caller_of, target_of, vendor_id
 from qloom.broker.doors.qp import encode_answer, problem_task, read_problems
+from qloom.broker.doors.translating import require_few
 from qloom.broker.problems import NotFound, status_of
 from qloom.broker.requests import Caller, TaskRequest
 from qloom.broker.server.entrances import ErrorReply, Headers
@@ -164,7 +165,7 @@ class DwaveDoor(Door):
         who = caller_of(request)
         try:
             ids = json.loads(await request.body())
-        except ValueError:
+        except (ValueError, RecursionError):
             ids = None
         if not isinstance(ids, list) or len(ids) > MOST_IDS or not all(isinstance(id, str) for id in ids):
             raise PayloadError(f"a list of at most {MOST_IDS} problems was expected")
@@ -221,7 +222,9 @@ class DwaveDoor(Door):
     def read_tasks(body: bytes, settings: Mapping[str, Any]) -> list[TaskRequest | QloomError]:
         """See `Door.read_tasks`."""
         found: list[TaskRequest | QloomError] = []
-        for problem in read_problems(body):
+        problems = read_problems(body)
+        require_few(problems)
+        for problem in problems:
             try:
                 found.append(problem_task(problem, settings["solvers"]))
             except QloomError as error:

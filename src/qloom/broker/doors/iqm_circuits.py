@@ -22,6 +22,7 @@ HEAD = """OPENQASM 3.0;
 include "stdgates.inc";
 """
 R_GATE = "gate r(p0, p1) _q {{ U(p0, -pi/2 + p1, pi/2 - p1) _q; }}\n"
+MOST_SHOTS = 2**31 - 1  # devices take far fewer
 BYTES_OF_BIT = 4  # "[0]," at least, in the measurements by shot
 IMPLEMENTATIONS = {"prx": "drag_crf", "cz": "crf", "measure": "constant"}
 
@@ -62,7 +63,7 @@ class IqmJob(_Part):
     """A batch of circuits. Options that there are not here are taken only with the value that turns them off."""
 
     circuits: Annotated[list[IqmCircuit], Field(min_length=1)]
-    shots: Annotated[int, Field(gt=0)] = 1
+    shots: Annotated[int, Field(gt=0, le=MOST_SHOTS)] = 1
     calibration_set_id: Short | None = None
     qubit_mapping: list[QubitName] | None = None
     max_circuit_duration_over_t2: Annotated[float, Field(ge=0, le=0)] | None = None

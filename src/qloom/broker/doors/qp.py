@@ -32,6 +32,8 @@ from qloom.devices.schema import target_from
 from qloom.errors import PayloadError
 from qloom.model import Payload
 
+MOST_READS = 2**31 - 1  # an answer counts in 32 bits; devices take far fewer
+
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -62,7 +64,7 @@ class QpProblem(_Strict):
 class SampleParameters(_Strict):
     """What may be said of how a problem is solved; these are the parameters that a solver publishes."""
 
-    num_reads: Annotated[int, Field(ge=1)] = 1
+    num_reads: Annotated[int, Field(ge=1, le=MOST_READS)] = 1
     annealing_time: Annotated[float, Field(ge=LEAST_ANNEAL_US, le=MOST_ANNEAL_US)] | None = None
     answer_mode: Literal["histogram", "raw"] = "histogram"
     max_answers: Annotated[int, Field(ge=1)] | None = None

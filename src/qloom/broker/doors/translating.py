@@ -7,7 +7,7 @@ gigabytes. Nothing here knows a vendor; doors are found by their name.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from qloom.broker.api.pool import ChildPool, answer_call
@@ -114,9 +114,14 @@ class PooledTranslations(LoopTranslations):
 def read_tasks(door: type[Door], body: bytes, settings: Mapping[str, Any]) -> list[TaskRequest | QloomError]:
     """The tasks in a body that may be compressed."""
     found = door.read_tasks(decompress(body, settings["coding"], settings["max_bytes"]), settings)
-    if len(found) > MOST_TASKS:
-        raise TooLarge(f"a request may have {MOST_TASKS} tasks at most", hint="send several requests")
+    require_few(found)
     return found
+
+
+def require_few(tasks: Sequence[object]) -> None:
+    """Refuse a request with too many tasks; a door whose requests hold several asks before it reads them."""
+    if len(tasks) > MOST_TASKS:
+        raise TooLarge(f"a request may have {MOST_TASKS} tasks at most", hint="send several requests")
 
 
 def _divided(found: TaskRequest | QloomError) -> tuple[dict[str, Any], str]:
