@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 
@@ -10,8 +11,11 @@ import pytest
 
 from qloom.dashboard import access
 from qloom.dashboard.access import LoginKeys, is_local_name, uid_of
-from qloom.dashboard.serve import require_local
+from qloom.dashboard.replay import replay_apart
+from qloom.dashboard.serve import require_local, resume_in_background
 from qloom.errors import InputError
+from qloom.journal import home
+from qloom.journal.file import FILE_NAME
 from tests.dashboard.conftest import Dashboard
 
 
@@ -80,7 +84,7 @@ def test_another_name_of_this_machine_and_other_sites_are_refused(client, dashbo
     assert client.get("/", headers={"Host": "rebound.example"}).status_code == 403
     assert client.get("/api/session", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
     assert client.post("/login", json={}, headers={"Origin": "http://evil.example"}).status_code == 403
-    for body in (b"[]", b"no json", b'{"key": 1}'):
+    for body in (b"[]", b"no json", b'{"key": 1}', b"[" * 4000, b'{"key": "\\ud800"}'):
         assert client.post("/login", content=body).status_code in (400, 401)
     assert client.post("/login", content=b" " * 5000).status_code == 413
 
@@ -143,3 +147,16 @@ def test_a_unix_socket_is_for_this_user_alone(tmp_path):
 def test_what_other_machines_could_reach_is_refused(listen):
     with pytest.raises(InputError):
         require_local(listen)
+
+
+def test_modules_that_others_put_into_the_working_directory_are_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "qloom").mkdir()
+    (tmp_path / "qloom" / "__init__.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    run = home.new_run()
+    (run / FILE_NAME).touch()
+    with pytest.raises(InputError):
+        asyncio.run(replay_apart(run.name, {}))
+    with pytest.raises(InputError):
+        resume_in_background(run.name)
+    assert not (tmp_path / "ran").exists()

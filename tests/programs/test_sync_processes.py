@@ -184,3 +184,10 @@ def test_a_cancelled_run_ends_its_programs(tmp_path, monkeypatch):
     for pid in left.glob("*.pid"):
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid.read_text()), 0)
+
+
+def test_modules_that_others_put_into_the_working_directory_are_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "qloom").mkdir()
+    (tmp_path / "qloom" / "__init__.py").write_text("raise SystemExit('it was imported')")
+    monkeypatch.chdir(tmp_path)
+    assert qloom.run(lambda job: job.name, **SEVERAL).results == ["j1", "j2", "j3"]

@@ -28,7 +28,7 @@ LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 def _digest(secret: str) -> str:
-    return hashlib.sha256(secret.encode()).hexdigest()
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
 
 
 class LoginKeys:

@@ -212,7 +212,7 @@ async def _read_json(receive: Receive) -> Json:
             break
     try:
         content = json.loads(body or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
         raise InputError("a request is a JSON object")

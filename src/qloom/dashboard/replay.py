@@ -67,7 +67,7 @@ def _shown(replay: Replay) -> dict[str, Any]:
 
 async def replay_apart(run: str, content: dict[str, Any]) -> dict[str, Any]:
     """The answer of a separate process; raises if it is refused or takes too long."""
-    command = (sys.executable, "-m", "qloom.dashboard.replay", run)
+    command = (sys.executable, "-P", "-m", "qloom.dashboard.replay", run)  # -P: others may write where we started
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL

@@ -124,7 +124,7 @@ def resume_in_background(run: str) -> str:
     """Resume a run in a separate process; returns once it has begun, and raises if it is refused."""
     directory = home.runs_directory() / run
     (directory / "logs").mkdir(mode=0o700, exist_ok=True)
-    command = [sys.executable, "-m", "qloom", "resume", run, "--json"]
+    command = [sys.executable, "-P", "-m", "qloom", "resume", run, "--json"]  # -P: others may write where we started
     before = (directory / FILE_NAME).stat().st_size
     with open(directory / "logs" / "resume.log", "w+b", opener=_private) as output:
         process = subprocess.Popen(

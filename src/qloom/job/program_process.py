@@ -65,7 +65,8 @@ class _ProgramProcess:
         self._server = CallServer(job)
         self._pipe = _Pipe(waits=call.virtual)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "qloom.job.program_main", *map(str, self._pipe.theirs)],
+            # -P: others may write to the working directory, which is on the path only if it is on the driver's
+            [sys.executable, "-P", "-m", "qloom.job.program_main", *map(str, self._pipe.theirs)],
             stdin=subprocess.DEVNULL,
             pass_fds=self._pipe.theirs,
             start_new_session=True,  # Ctrl-C is the driver's to handle
