@@ -39,12 +39,15 @@ def join_parent(message: bytes, options: dict[str, Any], set_up: SetUp, serve: S
     if place is None:
         return
     path = os.path.join(place, _key(options))
-    with _locked(f"{path}.lock"):
-        connection, start = _connect(f"{path}.sock"), "warm"
-        if connection is None:
-            start = "cold"
-            _start_parent(f"{path}.sock", options, set_up, serve)
-            connection = _connect(f"{path}.sock")
+    try:
+        with _locked(f"{path}.lock"):
+            connection, start = _connect(f"{path}.sock"), "warm"
+            if connection is None:
+                start = "cold"
+                _start_parent(f"{path}.sock", options, set_up, serve)
+                connection = _connect(f"{path}.sock")
+    except OSError:  # such as a full disk
+        return
     if connection is None:
         return
     asked = pickle.dumps((message, start, dict(os.environ), os.getcwd(), sorted(os.sched_getaffinity(0))))
@@ -98,9 +101,12 @@ def _key(options: dict[str, Any]) -> str:
 @contextmanager
 def _locked(path: str) -> Iterator[None]:
     """Of the workers that come at once, one starts the parent."""
-    with open(path, "w") as file:
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(file)
 
 
 @contextmanager
@@ -114,14 +120,22 @@ def _address(path: str) -> Iterator[str]:
 
 
 def _connect(path: str) -> socket.socket | None:
+    """A connection to a process of this user: it is sent the environment, and with it secrets."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         with _address(path) as address:
             connection.connect(address)
+        if _uid_of_peer(connection) == os.getuid():
+            return connection
     except OSError:
-        connection.close()
-        return None
-    return connection
+        pass
+    connection.close()
+    return None
+
+
+def _uid_of_peer(connection: socket.socket) -> int:
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", peer)[1])
 
 
 def _start_parent(path: str, options: dict[str, Any], set_up: SetUp, serve: Serve) -> None:
@@ -218,10 +232,13 @@ class _Parent:
         return can_fork and not self._is_stale
 
     def _take(self, connection: socket.socket) -> None:
-        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        head, standard, _, _ = socket.recv_fds(connection, SIZE.size, 3)
+        standard: list[int] = []
         try:
-            if struct.unpack("3i", peer)[1] != os.getuid() or len(head) < SIZE.size or not self._may_fork():
+            if _uid_of_peer(connection) != os.getuid():
+                connection.close()
+                return
+            head, standard, _, _ = socket.recv_fds(connection, SIZE.size, 3)
+            if len(head) < SIZE.size or not self._may_fork():
                 connection.sendall(REFUSED)
                 connection.close()
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket as sockets
 import sys
 import textwrap
 from pathlib import Path
@@ -164,3 +165,57 @@ def test_another_version_of_the_program_has_another_parent(place):
 
     first, second = asyncio.run(main())
     assert first != second
+
+
+def start_twice(place: Path, between) -> list[bool]:
+    """Whether each of two workers started warm."""
+
+    async def main():
+        set_up, found = program(place, IMPORTS), []
+        for number in range(2):
+            async with asyncio.timeout(KEEP_S):
+                worker = await ready(set_up, place)
+            found.append(worker.is_warm)
+            worker.kill()
+            if number == 0:
+                between()
+        return found
+
+    return asyncio.run(main())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have a process of another user listen")
+def test_a_process_of_another_user_is_sent_nothing(place):
+    planted = sockets.socket(sockets.AF_UNIX)
+
+    def plant():
+        (path,) = place.glob("qloom-warm-*/*.sock")
+        end_parent_of(path)
+        path.unlink()
+        planted.bind(str(path))
+        child = os.fork()
+        if child == 0:
+            os.setuid(65534)
+            planted.listen()  # the kernel reports who listens
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    with planted:
+        assert start_twice(place, plant) == [False, False]
+        planted.settimeout(30)
+        with planted.accept()[0] as connection:
+            connection.settimeout(30)
+            assert connection.recv(1000) == b""
+
+
+def test_the_lock_is_no_link_to_another_file(place):
+    precious = place / "precious"
+    precious.write_text("kept")
+
+    def plant():
+        (lock,) = place.glob("qloom-warm-*/*.lock")
+        lock.unlink()
+        lock.symlink_to(precious)
+
+    start_twice(place, plant)
+    assert precious.read_text() == "kept"
