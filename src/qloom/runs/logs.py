@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -34,7 +35,7 @@ class LogReader:
 
     def _new_lines(self, path: Path) -> Iterable[str]:
         try:
-            with path.open("rb") as file:
+            with open(path, "rb", opener=_open_regular) as file:
                 if os.fstat(file.fileno()).st_size < self._read.get(path, 0):  # it was begun anew
                     self._read[path], self._begun[path] = 0, b""
                 file.seek(self._read.get(path, 0))
@@ -43,10 +44,19 @@ class LogReader:
                     *lines, self._begun[path] = (self._begun.get(path, b"") + data).split(b"\n")
                     yield from (self._line(path, line) for line in lines)
         except OSError:
-            return  # it was removed meanwhile
+            return  # it was removed meanwhile, or is no log
 
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self._directory).with_suffix(""))
 
     def _line(self, path: Path, text: bytes) -> str:
         return f"{self._name(path)} | {text.decode(errors='replace').rstrip()}"
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """Follow no link out of the run, and wait for no pipe that has the name of a log."""
+    file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(f"{path} is not a regular file")
+    return file

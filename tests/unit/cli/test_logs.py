@@ -130,3 +130,13 @@ def test_a_reader_goes_on_where_it_was(tmp_path):
     assert list(reader.rest()) == ["node | three"]
     log.write_text("anew\n")  # as the log of a run that is resumed from the dashboard again
     assert list(reader.read()) == ["node | anew"]
+
+
+def test_neither_links_nor_pipes_are_read_as_logs(tmp_path):
+    secret, logs = tmp_path / "secret", tmp_path / "logs"
+    secret.write_text("secret\n")
+    logs.mkdir()
+    (logs / "a.log").symlink_to(secret)
+    os.mkfifo(logs / "b.log")
+    (logs / "c.log").write_text("said\n")
+    assert list(LogReader(logs).read()) == ["c | said"]
