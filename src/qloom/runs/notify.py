@@ -49,8 +49,7 @@ def notifying(target: str | None) -> Iterator[None]:
 def require_target(target: str) -> None:
     """Refuse a target before the run begins instead of at its end."""
     if is_url(target):
-        if not urlsplit(target).hostname:
-            raise InputError("the URL to notify has no host", hint="--notify https://HOST/PATH")
+        _require_url(target)
         return
     if "://" in target:
         raise InputError("a notification goes to an http or https URL, or to a command", hint="--notify https://...")
@@ -59,6 +58,21 @@ def require_target(target: str) -> None:
         raise InputError(
             f"there is no command {words[0] if words else target!r} to notify", hint="name a program, or a URL"
         )
+
+
+def _require_url(url: str) -> None:
+    """Refuse what could not be posted to; no message repeats a part of the URL."""
+    try:
+        parts = urlsplit(url)
+        is_whole = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of an address in brackets, or of the port
+        is_whole = False
+    if not is_whole:
+        raise InputError("the URL to notify has no host, or a wrong port", hint="--notify https://HOST/PATH")
+    if "@" in parts.netloc:
+        raise InputError("the URL to notify has a user name in it", hint="--notify https://HOST/PATH")
+    if " " in url or not url.isprintable() or not f"{parts.path}{parts.query}".isascii():
+        raise InputError("the URL to notify has characters that have to be escaped", hint="such as %20 for a space")
 
 
 def is_url(target: str) -> bool:

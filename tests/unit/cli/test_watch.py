@@ -187,6 +187,15 @@ def test_a_run_that_fails_is_notified_of_too_and_fails_as_before(cli, tmp_path):
     refused(cli("run", program, "--notify", "no-such-command"), "no-such-command")
     refused(cli("run", program, "--notify", "ftp://x/"), "http or https")
     refused(cli("run", program, "--notify", "http:///x"), "no host")
+    for url in (
+        "http://ann:s3cret@127.0.0.1/",
+        "http://127.0.0.1:s3cret/",
+        "http://[::1/s3cret",
+        "http://h/s3cret x",
+    ):
+        said = cli("run", program, "--notify", url)
+        refused(said, "the URL to notify")
+        assert "s3cret" not in said.err
 
 
 @pytest.fixture
@@ -196,7 +205,11 @@ def web_hook():
 
     class Hook(BaseHTTPRequestHandler):
         def do_POST(self):
-            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if "nonsense" in self.path:
+                self.wfile.write(b"this is no HTTP\r\n\r\n")
+                return
+            posted.append(message)
             self.send_response(500 if "broken" in self.path else 204)
             self.end_headers()
 
@@ -220,6 +233,8 @@ def test_a_url_is_notified_and_never_printed(cli, web_hook, capfd):
     notify(f"{address}/broken?secret=s3", home.find_run("last"))
     complaint = capfd.readouterr().err
     assert complaint == "qloom: the notification failed: 127.0.0.1 answered 500\n"
+    notify(f"{address}/nonsense?secret=s3", home.find_run("last"))
+    assert capfd.readouterr().err == "qloom: the notification failed: 127.0.0.1 could not be reached\n"
 
 
 def test_a_notification_that_hangs_ends_nevertheless(cli, monkeypatch, capfd):
