@@ -22,7 +22,7 @@ import struct
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 SIZE, STATUS = struct.Struct("!Q"), struct.Struct("!i")
@@ -46,12 +46,9 @@ def join_parent(message: bytes, options: dict[str, Any], set_up: SetUp, serve: S
                 start = "cold"
                 _start_parent(f"{path}.sock", options, set_up, serve)
                 connection = _connect(f"{path}.sock")
-    except OSError:  # such as a full disk
-        return
-    if connection is None:
-        return
-    asked = pickle.dumps((message, start, dict(os.environ), os.getcwd(), sorted(os.sched_getaffinity(0))))
-    try:
+        if connection is None:
+            return
+        asked = pickle.dumps((message, start, dict(os.environ), os.getcwd(), sorted(os.sched_getaffinity(0))))
         socket.send_fds(connection, [SIZE.pack(len(asked))], [0, 1, 2])
         connection.sendall(asked)
         if connection.recv(1) != FORKED:
@@ -92,21 +89,16 @@ def _key(options: dict[str, Any]) -> str:
     """
     files = sorted(options["programs"].items())
     known = [os.environ.get("SLURMD_NODENAME", ""), sys.executable, options["path"], options.get("preload"), files]
-    for _, name in files:
-        found = os.stat(name)
-        known.append((found.st_mtime_ns, found.st_size))
+    known += [_stamp(name) for _, name in files]
     return hashlib.blake2b(repr(known).encode(), digest_size=12).hexdigest()
 
 
 @contextmanager
 def _locked(path: str) -> Iterator[None]:
     """Of the workers that come at once, one starts the parent."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
+    with open(path, "w", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600)) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(file)
 
 
 @contextmanager
@@ -122,20 +114,16 @@ def _address(path: str) -> Iterator[str]:
 def _connect(path: str) -> socket.socket | None:
     """A connection to a process of this user: it is sent the environment, and with it secrets."""
     connection = socket.socket(socket.AF_UNIX)
-    try:
-        with _address(path) as address:
-            connection.connect(address)
+    with suppress(OSError), _address(path) as address:
+        connection.connect(address)
         if _uid_of_peer(connection) == os.getuid():
             return connection
-    except OSError:
-        pass
     connection.close()
     return None
 
 
 def _uid_of_peer(connection: socket.socket) -> int:
-    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", peer)[1])
+    return int(struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
 
 
 def _start_parent(path: str, options: dict[str, Any], set_up: SetUp, serve: Serve) -> None:
@@ -232,13 +220,9 @@ class _Parent:
         return can_fork and not self._is_stale
 
     def _take(self, connection: socket.socket) -> None:
-        standard: list[int] = []
+        head, standard, _, _ = socket.recv_fds(connection, SIZE.size, 3)
         try:
-            if _uid_of_peer(connection) != os.getuid():
-                connection.close()
-                return
-            head, standard, _, _ = socket.recv_fds(connection, SIZE.size, 3)
-            if len(head) < SIZE.size or not self._may_fork():
+            if _uid_of_peer(connection) != os.getuid() or len(head) < SIZE.size or not self._may_fork():
                 connection.sendall(REFUSED)
                 connection.close()
                 return

@@ -185,14 +185,15 @@ def start_twice(place: Path, between) -> list[bool]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can have a process of another user listen")
-def test_a_process_of_another_user_is_sent_nothing(place):
+def test_a_process_of_another_user_is_sent_nothing(place, monkeypatch):
     planted = sockets.socket(sockets.AF_UNIX)
 
     def plant():
         (path,) = place.glob("qloom-warm-*/*.sock")
         end_parent_of(path)
         path.unlink()
-        planted.bind(str(path))
+        monkeypatch.chdir(path.parent)  # the whole path may be too long
+        planted.bind(path.name)
         child = os.fork()
         if child == 0:
             os.setuid(65534)
