@@ -25,7 +25,7 @@ def test_a_first_program_runs_unmodified_and_is_charged_what_its_estimate_says(s
     found = site.run("dwave", "example")
     assert found["topology"] == {"type": "chimera", "shape": [16, 16, 4]}
     assert (found["reads"], found["energy"], found["broken"]) == (100, -1.0, 0.0)
-    assert (found["rows"], found["energies"]) == (50, [-1.0])
+    assert (found["rows"], found["lowest"]) == (50, -1.0)  # an annealer may also miss it
     assert found["slow_sample"] == -1
     assert found["access_s"] == pytest.approx(found["estimate_s"]) == pytest.approx(0.031 + 50 * 86e-6)
     assert found["slow_s"] >= found["slow_estimate_s"] * 0.999 > 0.031 + 10 * 500e-6
